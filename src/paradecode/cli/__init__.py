@@ -91,9 +91,18 @@ def _usage(error: Any) -> str:
     kind = next((kind for words, kind in NUMBERS.items() if words in said), None)
     if "unexpected extra argument" in said:
         said += "; put a text of several words in quotes"
-    elif kind is not None:
-        said = f"{said.partition(': ')[0]}: give {kind}"
+    elif "Invalid value" in said and (kind or _bounds(error.param)):
+        said = f"{said.partition(': ')[0]}: give {kind or 'a number'}{_bounds(error.param)}"
     return f"{said}; `{where} --help` says what it takes" if said else ""
+
+
+def _bounds(param: Any) -> str:
+    """Return an option's bounds in words; they are its own, or those of its type in click."""
+    own = param if hasattr(param, "min") else getattr(param, "type", None)
+    low, high = getattr(own, "min", None), getattr(own, "max", None)
+    if low is None:
+        return "" if high is None else f" of at most {high:g}"
+    return f" of at least {low:g}" if high is None else f" from {low:g} to {high:g}"
 
 
 def _unwritten(error: OSError) -> int:

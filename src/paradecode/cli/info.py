@@ -17,7 +17,7 @@ def info(
     loading: Loading,
     calibrate: bool = option(False, "Measure what a forward costs here, and remember it."),
     profile: bool = option(False, "Measure where a forward's time goes, beside what it must take."),
-    context: int = option(300, "Cached tokens, for --profile; fewer where they do not fit."),
+    context: int = option(300, "Cached tokens, for --profile; fewer where they do not fit.", min=1),
     as_json: Json = False,
 ) -> None:
     """This machine: versions, kernels, and the cost of a forward."""

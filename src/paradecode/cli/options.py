@@ -47,9 +47,9 @@ def option(
     return field(default=default, metadata={TYPER: about, SETS: sets})
 
 
-def argument(default: Any, text: str) -> Any:
-    """Declare a positional argument that may be left out."""
-    return field(default=default, metadata={TYPER: typer.Argument(help=text)})
+def argument(default: Any, text: str, sets: str | None = None) -> Any:
+    """Declare a positional argument that may be left out; for ``sets`` see :func:`option`."""
+    return field(default=default, metadata={TYPER: typer.Argument(help=text), SETS: sets})
 
 
 ModelName = Annotated[
@@ -308,7 +308,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         except InvalidInput as error:
             if error.field not in known:
                 raise
-            raise type(error)(known[error.field], error.value, error.fix) from error
+            # What a worker of the server says is the fix, and begins with a setting's name.
+            inner, colon, said = error.fix.partition(": ")
+            fix = f"{known[inner]}{colon}{said}" if inner in known else error.fix
+            raise type(error)(known[error.field], error.value, fix) from error
 
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -61,10 +61,10 @@ def bench(
     drawn: TaskOptions,
     suite: str = option(SUITES[0], f"One of: {', '.join(SUITES)}."),
     decoders: list[str] | None = option(
-        None, "A method; repeat. Default: a few.", "--decoder --method -d"
+        None, "A method; repeat. Default: a few.", "--decoder --method -d", sets="decoder"
     ),
     batch: str = option("1", "Requests at a time; a sweep: 1,2,4,8,16."),
-    seed: int = option(0, "Of sampling, instances and order."),
+    seed: int = option(0, "Of sampling, instances and order.", min=0),
     output: Path | None = option(None, "JSON; tables and a page go beside it.", "--output -o"),
 ) -> None:
     """Decoders side by side: `generation` on prompts, `parallel` on tasks for diffusion models.

@@ -56,7 +56,7 @@ def load(
     slo_ttft: float | None = option(None, "Seconds to the first token."),
     slo_tpot: float | None = option(None, "Seconds per token after it."),
     timeout: float = option(300.0, "Seconds one request may take."),
-    seed: int = option(0, "Of prompts, order and arrivals."),
+    seed: int = option(0, "Of prompts, order and arrivals.", min=0),
     key: str | None = option(
         None, "Better set as a variable.", "--api-key", envvar="PARADECODE_API_KEY"
     ),

@@ -89,7 +89,9 @@ def record(
 @grouped
 def run(
     recording: Annotated[Path, typer.Argument(help="What `replay record` wrote.")],
-    specs: list[str] | None = argument(None, "Methods; default: all training-free."),
+    specs: list[str] | None = argument(
+        None, "Methods; default: all training-free.", sets="decoder"
+    ),
     by_group: bool = option(False, "A line for each group of three requests and more, too."),
     as_json: Json = False,
     *,

@@ -39,7 +39,7 @@ class Learning:
     limit: int = option(0, "Only so many conversations; 0 takes all.", min=0)
     max_tokens: int = option(128, "Most tokens of an answer.", min=1)
     temperature: float = option(0.0, "Of the answers; 0 is greedy.")
-    seed: int = option(0, "Of the answers, the split and the weights.")
+    seed: int = option(0, "Of the answers, the split and the weights.", min=0)
     samples: Samples = None
     epochs: int = option(20, "Passes over the samples.", min=1, max=10000)
 
@@ -65,7 +65,8 @@ class Learning:
         workload = DraftWorkload(
             self.prompts, self.limit, self.max_tokens, self.temperature, self.seed
         )
-        params = workload.params()  # Refuse a bad setting before a model is loaded.
+        workload.check()
+        params = workload.params()
         with loading.open(decoder=spec, draft_model=drafts.draft_model) as llm:
             return logged(
                 kind, self.samples, workload.origin(llm, spec),
@@ -132,7 +133,7 @@ def reward(
     rollouts: int = option(4, "Continuations of each place.", min=1, max=64),
     temperature: float = option(0.8, "Of answers and continuations."),
     max_tokens: int = option(96, "Most tokens of an answer.", min=2),
-    seed: int = option(0, "Of the answers, the split and the weights."),
+    seed: int = option(0, "Of the answers, the split and the weights.", min=0),
     blocks: int = option(0, "Residual blocks; without any the head is logistic.", min=0, max=16),
     epochs: int = option(40, "Passes over the samples.", min=1, max=10000),
     samples: Samples = None,

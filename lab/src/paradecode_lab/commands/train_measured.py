@@ -21,7 +21,7 @@ def chunk_scores(
     prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's."),
     limit: int = option(0, "Only so many conversations; 0 takes all.", min=0),
     chunk: int = option(64, "Tokens of a chunk.", min=1, max=4096),
-    temperature: float = option(0.7, "As that of the searches."),
+    temperature: float = option(0.7, "As that of the searches.", min=0, max=100),
     seed: int = option(0, "Of the chunks.", min=0),
 ) -> None:
     """How unlikely a model finds chunks of its draft model, for `atts(scores=FILE)`."""
@@ -63,6 +63,7 @@ def draft_tree(
     from paradecode_lab.training.acceptance.workload import DraftWorkload
 
     workload = DraftWorkload(prompts, limit, max_tokens, temperature, seed)
+    workload.check()
     with loading.open() as llm:
         items = workload.items(llm)
         tree = watched("decoding", lambda tick: measure_tree(llm, items, workload.params(), tick))
@@ -88,6 +89,7 @@ def priors(
     from paradecode_lab.training.acceptance.workload import DraftWorkload
 
     workload = DraftWorkload(prompts, limit, max_tokens)
+    workload.check()
     with loading.open() as llm:
         items = workload.items(llm)
         found = watched(

@@ -22,13 +22,17 @@ from paradecode.core.errors import InvalidInput
 def tune(
     loading: Loading,
     output: Path = argument(Path("profile.json"), "The profile to write."),
-    workload: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; default: ours."),
+    workload: Path | None = option(
+        None, "JSONL of {id, group, turns, max_tokens}; default: ours.", sets="prompts"
+    ),
     per_group: PerGroup = None,
     max_tokens: int = option(192, "Most tokens of an answer.", min=1),
-    seed: int = option(0, "Which prompts are held out."),
+    seed: int = option(0, "Which prompts are held out.", min=0),
     table: list[Path] | None = option(None, "An n-gram table to try: `train ngram-table`."),
     head: list[Path] | None = option(None, "A draft head to try: `train head`, or published."),
-    costs: Path | None = option(None, "A profile whose search is to be repeated exactly."),
+    costs: Path | None = option(
+        None, "A profile whose search is to be repeated exactly.", sets="profile"
+    ),
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
     from paradecode.engine.engine import Limits
@@ -44,7 +48,7 @@ def tune(
     writable("OUTPUT", output)
     prompts = first_of_each_group(load_prompts(workload), per_group)
     if len(prompts) < FEWEST:
-        raise InvalidInput("workload", len(prompts), f"give at least {FEWEST} prompts")
+        raise InvalidInput("--workload", len(prompts), f"give at least {FEWEST} prompts")
     _there("--table", table or ())
     _there("--head", head or ())
     known = Costs.of(Profile.load(costs).record.get("costs")) if costs else None
