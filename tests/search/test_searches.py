@@ -32,8 +32,8 @@ from paradecode.core.noise import Purpose, key
 from paradecode.engine.engine import Engine
 from paradecode.models.weights import Tensor
 from paradecode.search.completion import completion_of_search
-from paradecode.search.sampled import final_answer
 from paradecode.search.strategies import find_strategy, strategies
+from paradecode.search.strategies.sampled import final_answer
 from paradecode.testing.toy import LetterText, ToyBackend, letter
 
 

@@ -6,13 +6,25 @@ import io
 import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 STOPPED = 130
 """Exit status after Ctrl-C, as in shells."""
-out, err = Console(), Console(stderr=True)
+out: Console
+err: Console
+"""The consoles, made when they are first imported; lists and help pages need none."""
+
+
+def __getattr__(name: str) -> Console:
+    if name not in ("out", "err"):
+        raise AttributeError(name)
+    from rich.console import Console
+
+    console = globals()[name] = Console(stderr=name == "err")
+    return console
 
 
 class Heedless(io.FileIO):

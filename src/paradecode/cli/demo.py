@@ -8,6 +8,7 @@ import typer
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Loading, grouped, option
+from paradecode.core.sampling import SamplingParams
 from paradecode.methods.choice import AUTO
 
 
@@ -22,6 +23,7 @@ def demo(
     from paradecode.llm import LLM
     from paradecode.models.catalogue import find
 
+    SamplingParams(max_tokens=max_tokens)  # A wrong number is refused before a model is loaded.
     diffusion = find("paradecode/tiny-diffusion")
     assert diffusion is not None
     with ExitStack() as opened:

@@ -17,7 +17,7 @@ def info(
     loading: Loading,
     calibrate: bool = option(False, "Measure the cost of forwards on this machine, and store it."),
     profile: bool = option(False, "Measure the time of a forward's parts, and the least possible."),
-    context: int = option(300, "Cached tokens for --profile; fewer where they do not fit."),
+    context: int = option(300, "Cached tokens for --profile; fewer where they do not fit.", min=1),
     as_json: Json = False,
 ) -> None:
     """Show this machine's versions, kernels, and the cost of a forward."""

@@ -64,7 +64,9 @@ class LaterCommand(TyperCommand):
             fix = 'install paradecode-lab: pip install "paradecode[lab]", or -e lab in the checkout'
             raise InvalidInput("command", self.name, fix)
         found = self.entry.load()
-        gc.enable()
+        if not gc.isenabled():  # What is imported stays, so it is never looked through.
+            gc.freeze()
+            gc.enable()
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 
-from paradecode.cli.console import out, print_json
+from paradecode.cli.console import print_json
 from paradecode.cli.options import Json, argument, grouped, option
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.loop import CanvasSettings
@@ -15,7 +16,8 @@ from paradecode.methods.specs import methods
 from paradecode.search.scorers.scorer import scorers
 from paradecode.search.strategies import strategies
 
-WIDTH = 80
+WIDTH, UNLIMITED = 80, 1 << 16
+"""Columns of texts, and of a list that no terminal shows."""
 KINDS = {
     "budget": "budgets", "verifier": "verifiers", "blocks": "blocks", "cache": "caches",
     "search": "searches", "scorer": "scorers",
@@ -57,7 +59,7 @@ def show_methods(
         every_part = [*chosen, *(part for kind in KINDS for part in known(kind).values())]
         print("\n\n".join(described(part, brief=True) for part in every_part))
     else:
-        print(_list(chosen, out.width if out.is_terminal else 1 << 16))
+        print(_list(chosen, shutil.get_terminal_size((UNLIMITED, 0)).columns))
 
 
 def _list(known_methods: list[Method], width: int) -> str:
@@ -84,7 +86,8 @@ def _group(method: Method) -> int:
 
 def _row(method: Method, width: int) -> str:
     head = f"  {method.name:<18} {method.guarantee:<6} "
-    return head + textwrap.shorten(_plain(method.summary), width - len(head), placeholder=" ...")
+    room = max(width - len(head), WIDTH // 4)
+    return head + textwrap.shorten(_plain(method.summary), room, placeholder=" ...")
 
 
 def described(part: Part, brief: bool = False) -> str:

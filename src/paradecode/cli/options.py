@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.models import OptionInfo
 
-from paradecode.cli.progress import loading_bar
 from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import InvalidInput, reason
 from paradecode.core.sampling import SamplingParams
@@ -48,9 +47,9 @@ def option(
     return field(default=default, metadata={TYPER: about, SETS: sets})
 
 
-def argument(default: Any, text: str) -> Any:
-    """Declare a positional argument that may be left out."""
-    return field(default=default, metadata={TYPER: typer.Argument(help=text)})
+def argument(default: Any, text: str, sets: str | None = None) -> Any:
+    """Declare a positional argument that may be left out; for ``sets`` see :func:`option`."""
+    return field(default=default, metadata={TYPER: typer.Argument(help=text), SETS: sets})
 
 
 ModelName = Annotated[
@@ -90,6 +89,7 @@ class Loading:
 
     def open(self, **settings: Any) -> LLM:
         from paradecode.cli.download import offer_download
+        from paradecode.cli.progress import loading_bar
         from paradecode.llm import LLM
 
         offer_download(self.model)
@@ -308,7 +308,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         except InvalidInput as error:
             if error.field not in known:
                 raise
-            raise type(error)(known[error.field], error.value, error.fix) from error
+            # What a worker of the server says is the fix, and begins with a setting's name.
+            inner, colon, said = error.fix.partition(": ")
+            fix = f"{known[inner]}{colon}{said}" if inner in known else error.fix
+            raise type(error)(known[error.field], error.value, fix) from error
 
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -99,7 +99,9 @@ class Working:
     Their second names are those of vLLM, SGLang and llama.cpp.
     """
 
-    replicas: int = option(1, "Number of workers of a model.", "--replicas --data-parallel-size")
+    replicas: int = option(
+        1, "Number of workers of a model.", "--replicas --data-parallel-size", min=1
+    )
     backend: str = option("auto", "auto, native or torch.")
     dtype: str = option("auto", "Type of the weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
@@ -179,8 +181,11 @@ def serve(
         None,
         "Models, each SOURCE or NAME=SOURCE; behind it ,decoder=SPEC,"
         "draft_model=M,adapter=FILE,profile=FILE,chat_template=FILE of its own.",
+        sets="model",
     ),
-    more: list[str] | None = option(None, "As MODELS; repeat for more.", "--model -m --model-path"),
+    more: list[str] | None = option(
+        None, "As MODELS; repeat for more.", "--model -m --model-path", sets="model"
+    ),
     names: list[str] | None = option(
         None,
         "Name of a single model, or ALIAS=NAME for a further name (* stands for any text); repeat.",

@@ -61,10 +61,13 @@ def bench(
     drawn: TaskOptions,
     suite: str = option(SUITES[0], f"One of: {', '.join(SUITES)}."),
     decoders: list[str] | None = option(
-        None, "Method to measure; repeat. By default a few.", "--decoder --method -d"
+        None,
+        "Method to measure; repeat. By default a few.",
+        "--decoder --method -d",
+        sets="decoder",
     ),
     batch: str = option("1", "Decode this many requests at a time; several sizes: 1,2,4,8,16."),
-    seed: int = option(0, "Seed of sampling, of instances and of the order."),
+    seed: int = option(0, "Seed of sampling, of instances and of the order.", min=0),
     output: Path | None = option(None, "JSON of results; a page goes beside it.", "--output -o"),
 ) -> None:
     """Compare decoders: `generation` on prompts, `parallel` on tasks for diffusion models.

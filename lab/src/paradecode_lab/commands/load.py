@@ -56,7 +56,7 @@ def load(
     slo_ttft: float | None = option(None, "Goodput: most seconds to the first token."),
     slo_tpot: float | None = option(None, "Goodput: most seconds per later token."),
     timeout: float = option(300.0, "A request fails after this many seconds."),
-    seed: int = option(0, "Seed of prompts, order and arrival times."),
+    seed: int = option(0, "Seed of prompts, order and arrival times.", min=0),
     key: str | None = option(
         None, "Key for the servers.", "--api-key", envvar="PARADECODE_API_KEY"
     ),

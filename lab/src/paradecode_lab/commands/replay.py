@@ -89,7 +89,9 @@ def record(
 @grouped
 def run(
     recording: Annotated[Path, typer.Argument(help="A file that `replay record` wrote.")],
-    specs: list[str] | None = argument(None, "Methods to try; default: those without training."),
+    specs: list[str] | None = argument(
+        None, "Methods to try; default: those without training.", sets="decoder"
+    ),
     by_group: bool = option(False, "Also print a line for each group of at least three requests."),
     as_json: Json = False,
     *,

@@ -39,7 +39,7 @@ class Learning:
     limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0)
     max_tokens: int = option(128, "Generate at most this many tokens of an answer.", min=1)
     temperature: float = option(0.0, "Temperature of the answers; 0 is greedy.")
-    seed: int = option(0, "Seed of the answers, of the held-out part and of the weights.")
+    seed: int = option(0, "Seed of the answers, of the held-out part and of the weights.", min=0)
     samples: Samples = None
     epochs: int = option(20, "Number of passes over the samples.", min=1, max=10000)
 
@@ -65,7 +65,8 @@ class Learning:
         workload = DraftWorkload(
             self.prompts, self.limit, self.max_tokens, self.temperature, self.seed
         )
-        params = workload.params()  # Refuse a bad setting before a model is loaded.
+        workload.check()
+        params = workload.params()
         with loading.open(decoder=spec, draft_model=drafts.draft_model) as llm:
             return logged(
                 kind, self.samples, workload.origin(llm, spec),
@@ -132,7 +133,7 @@ def reward(
     rollouts: int = option(4, "Number of continuations from each place.", min=1, max=64),
     temperature: float = option(0.8, "Sampling temperature of answers and continuations."),
     max_tokens: int = option(96, "Generate at most this many tokens of an answer.", min=2),
-    seed: int = option(0, "Seed of the answers, of the held-out part and of the weights."),
+    seed: int = option(0, "Seed of the answers, of the held-out part and of the weights.", min=0),
     blocks: int = option(0, "Residual blocks; with 0 the head is logistic.", min=0, max=16),
     epochs: int = option(40, "Number of passes over the samples.", min=1, max=10000),
     samples: Samples = None,

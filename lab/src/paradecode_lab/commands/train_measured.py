@@ -21,7 +21,9 @@ def chunk_scores(
     prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts."),
     limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0),
     chunk: int = option(64, "Number of tokens of a chunk.", min=1, max=4096),
-    temperature: float = option(0.7, "Sampling temperature; use the one of the searches."),
+    temperature: float = option(
+        0.7, "Sampling temperature; use the one of the searches.", min=0, max=100
+    ),
     seed: int = option(0, "Seed of the chunks.", min=0),
 ) -> None:
     """Record a model's scores of its draft model's chunks, for `atts(scores=FILE)`."""
@@ -63,6 +65,7 @@ def draft_tree(
     from paradecode_lab.training.acceptance.workload import DraftWorkload
 
     workload = DraftWorkload(prompts, limit, max_tokens, temperature, seed)
+    workload.check()
     with loading.open() as llm:
         items = workload.items(llm)
         tree = watched("decoding", lambda tick: measure_tree(llm, items, workload.params(), tick))
@@ -88,6 +91,7 @@ def priors(
     from paradecode_lab.training.acceptance.workload import DraftWorkload
 
     workload = DraftWorkload(prompts, limit, max_tokens)
+    workload.check()
     with loading.open() as llm:
         items = workload.items(llm)
         found = watched(

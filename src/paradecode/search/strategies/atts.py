@@ -18,7 +18,7 @@ from paradecode.engine.prompt import ROWS, OneUse
 from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.methods.trained import TrainedPart
 from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
-from paradecode.search.sampled import final_answer
+from paradecode.search.strategies.sampled import final_answer
 
 
 def p_value(score: float, calibrated: Sequence[float]) -> float:
