@@ -73,8 +73,8 @@ class Lookup {
   // The text before the next step; it may only grow from call to call.
   void read(const Tokens& text) { index_.extend(text); }
   std::size_t length() const { return index_.text().size(); }
-  // Returns a draft of at most `room` tokens, cut to the length that pays beside so many other
-  // sequences. A draft is not cut if the seconds were not measured.
+  // Returns a draft of at most `room` tokens, cut to the length that gives the most tokens per
+  // second beside so many other sequences. A draft is not cut if the seconds were not measured.
   Draft draft(std::int64_t room, const StepSeconds* seconds, std::int64_t neighbours);
   // Records that the first `right` of the tokens drafted last were accepted.
   void learn(const Draft& draft, int right);

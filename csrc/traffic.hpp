@@ -1,4 +1,4 @@
-// Counts how many bytes a forward moves, to check that no request pays for more than its own rows.
+// Counts how many bytes a forward moves, to check that a request moves no bytes of others' rows.
 #pragma once
 
 #include <cstddef>

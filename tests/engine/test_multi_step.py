@@ -148,7 +148,7 @@ def test_other_rules_are_left_to_the_method(made: list[int]) -> None:
 
 @pytest.mark.parametrize("neighbour", [False, True])
 def test_steps_without_a_draft_are_made_together(neighbour: bool, made: list[int]) -> None:
-    """A drafter that rarely drafts, as its drafts do not pay, lets the backend make its steps."""
+    """While a drafter does not draft because drafts gain no time, the backend makes the steps."""
     dear = CostCurve((1, 2), (20,), ((1e-3, 1e-2),))
     one, several = both(curve=dear)
     plain, _ = both()

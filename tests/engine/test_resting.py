@@ -105,7 +105,7 @@ def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
 
 
 def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(tmp_path, head_drafts, made):
-    """A head that cannot pay beside others gets no states and prompts; alone, it begins."""
+    """A head that gains no time in a batch gets no states and prompts; alone, it begins."""
     spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
     for engine in both(curve=CURVE):
         alike([engine], asked(spec, 20))  # So that a draft's time is known.

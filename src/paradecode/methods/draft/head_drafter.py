@@ -235,7 +235,7 @@ class HeadDrafter(ModelDrafter):
             self._look(seq, head)
 
     def _look(self, seq: TokenSequence, head: Head) -> None:
-        """Ask the target for the states of the coming rows, if drafts may pay."""
+        """Ask the target for the states of the coming rows, if drafts may be worth their time."""
         if not self.hidden and self.offer.budget.wants_states(seq, head.pace.draft):
             self.hidden = head.taps
 

@@ -119,7 +119,7 @@ class DraftSettings:
     """Settings that users may give to every draft-and-verify method."""
 
     num_speculative_tokens: int = parameter(8, 0, MAX_DRAFT, "most draft tokens in one forward")
-    budget: str = part(BUDGET, "budget", "auto verifies what pays, fixed all")
+    budget: str = part(BUDGET, "budget", "auto verifies nodes that gain time, fixed verifies all")
     threshold: float = parameter(0.4, 0.0, 1.0, "confidence: least probability; specdec++: risk")
     acceptance_head: str = local_path("head for specdec++, by `paradecode train acceptance-head`")
     tree_selector: str = local_path("selector for delayed, by `paradecode train tree-selector`")

@@ -114,7 +114,7 @@ def paying(
     seq: TokenSequence, forward: Forward, odds: Odds, levels: int, width: int, count: int,
     cost: RowCost, budget: Budget,
 ) -> Counts:  # fmt: skip
-    """Return the prompt rows of a verification that pay, by this machine's measured cost of rows.
+    """Return the prompt rows of a verification that are worth their measured cost on this machine.
 
     Where the budget does not weigh costs, or nothing was measured, all rows that fit are taken.
 
@@ -222,7 +222,7 @@ class PromptRows(GuessRows):
 
 
 TRIAL = 32
-"""Number of steps without prompt rows after a step in which they did not pay.
+"""Number of steps without prompt rows after a step in which they cost more than they gained.
 
 Then the root gets some as a trial. Each failed trial doubles the number, up to eight times as many.
 """

@@ -216,7 +216,7 @@ def test_a_text_that_begins_to_pay_is_noticed(price: float, bad: int):
 
 
 def test_a_first_forward_is_judged_by_earlier_first_tokens():
-    """A drafter is not asked if even first tokens that are right half of the time cannot pay."""
+    """A drafter is not asked if no draft gains time even with half of its first tokens right."""
     stores: dict[str, object] = {}
 
     def drafts(price: float, good: int, steps: int = 200) -> int:
@@ -242,7 +242,7 @@ def test_a_drafter_that_usually_gains_may_miss_more_often(price: float, forgiven
     """A drafter with a large usual gain may miss more often before it rests.
 
     After a rest, half of the first tokens were right, then none are. The gain of two drafts (0.6,
-    0.2 or nothing) pays for that many misses.
+    0.2 or nothing) makes up for that many misses.
     """
     account, misses = DraftAccount(patience=16), 0
 

@@ -38,7 +38,7 @@ The number doubles with each failed trial, from the first value up to the second
 
 @dataclass
 class DraftOdds:
-    """What the loop learned from a tenant's requests, to decide whether drafting pays.
+    """What the loop learned from a tenant's requests, to decide whether drafts save time.
 
     It holds how often drafts come true, the seconds to make one, for how many forwards no draft was
     made, and for how many none will be made.

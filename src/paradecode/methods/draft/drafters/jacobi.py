@@ -24,11 +24,11 @@ def random_tokens(seq: TokenSequence, count: int) -> list[int]:
 
 @dataclass
 class Exploration:
-    """Decides whether the rows that explore (Jacobi guesses, a lookahead window) pay as a whole.
+    """Decides whether rows that explore (Jacobi guesses, lookahead windows) are worth their cost.
 
-    A budget that weighs single nodes would refuse each of them. The rows pay while the tokens that
-    recent drafts gain in a step are worth the cost of all rows. Once they do not pay, nothing new
-    is learned, and the rest of the request has no such rows.
+    A budget that weighs single nodes would refuse each of them. Here the tokens that recent drafts
+    gain in a step are compared with the cost of all these rows. Once the rows are not worth their
+    cost, nothing new is learned, and the rest of the request has no such rows.
     """
 
     gain: float = 1.0

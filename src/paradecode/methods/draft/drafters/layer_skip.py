@@ -263,7 +263,7 @@ class Swift(ModelDrafter):
         return float((chosen == text[rows + 1]).mean())
 
 
-# DEL: chooses the exit layer and the draft length that pay.
+# DEL: chooses the exit layer and the draft length that give the most tokens per second.
 
 MEMORY = 0.95
 
@@ -274,9 +274,9 @@ More rows learn faster, but each costs a row of the LM head at every exit.
 """
 
 IDLE = 8
-"""Factor on the number of steps between two looks while no exit pays.
+"""Factor on the number of steps between two trials while no exit saves time.
 
-A higher value costs less, and notices later that an exit pays.
+A higher value costs less, and notices later that an exit saves time.
 """
 
 

@@ -257,8 +257,8 @@ class Rasd(Fused):
     verified.
 
     The paper's drafter is EAGLE-2, which always runs. Here ``drafter=draft-model`` runs a small
-    model only where the budget finds that it pays in addition to what was retrieved. With a draft
-    head there is no pruning: ``retrieval+eagle(head=FOLDER)``.
+    model only where the budget finds it worth its time in addition to what was retrieved. With a
+    draft head there is no pruning: ``retrieval+eagle(head=FOLDER)``.
 
     When: a datastore fits some of the answers, and a drafter shall fill in elsewhere. Where it fits
     most of them, ``retrieval`` alone costs less.
