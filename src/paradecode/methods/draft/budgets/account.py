@@ -49,7 +49,7 @@ class Experience:
         refused: number of consecutive drafts, over all requests, of which no node was worth
             verifying.
         failed: whether the last drafts of a model did not earn their time.
-        owed: seconds that drafts of a model lost, less those that steps without it have made up for.
+        owed: seconds that drafts of a model lost, less what steps without it have made up for.
             Reading a prompt counts as a loss until drafts have gained as much. A negative value is
             what the last drafts have gained.
         first: share of a model's drafts whose first token was right. While nothing is drafted, it
