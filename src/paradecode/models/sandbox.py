@@ -163,9 +163,7 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
         self.globals = {name: self.globals[name] for name in kept}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse a template, and add calls that pay where Jinja has no hook: see
-        :func:`_rewritten`.
-        """
+        """Parse a template, and add calls that pay where Jinja has no hook (:func:`_rewritten`)."""
         tree = Parser(self, source, name, filename).parse()
         if sum(1 for _ in tree.find_all(nodes.Node)) > MAX_NODES:
             raise SecurityError(f"the template has more than {MAX_NODES} parts")

@@ -127,9 +127,7 @@ def test_stored_weights_are_kept_as_they_are(kind):
 
 
 def test_q4_k_blocks_keep_their_integers():
-    """The integers of Q4_K blocks are kept: the error is that of rounding scales to half
-    precision.
-    """
+    """The integers of Q4_K blocks are kept; only products of their scales are rounded."""
     from gguf import quants
 
     config = replace(BASE, hidden_size=256, layers=1, norm_eps=1e-30)
@@ -218,8 +216,7 @@ def test_a_forked_child_gets_an_error_and_can_make_its_own():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_during_a_forward_does_not_wait_for_it():
-    """A child that is forked during a forward gets an error at once, and does not wait for the
-    lock.
+    """A child forked during a forward gets an error at once, and does not wait for the lock.
 
     The thread that holds the lock does not exist in the child, so the child would wait forever.
     """

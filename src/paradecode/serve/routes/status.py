@@ -70,9 +70,7 @@ async def props(request: Request, model: str | None = None) -> Response:
 
 @router.get("/slots", **gets(list[Slot], 400, 403, 404))
 async def slots(request: Request, model: str | None = None) -> Response:
-    """Return llama.cpp's list of the outputs that are decoded together, and whether each has
-    work.
-    """
+    """Return llama.cpp's list of outputs that are decoded together: whether each has work."""
     _check_query(request)
     if not request.state.account.limits.operator:
         raise ApiError(403, "this key sees no work of others: make it an operator's in --keys")
