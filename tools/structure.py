@@ -93,7 +93,7 @@ UPSTAIRS = (
     ("lab.training",),
     ("lab", "lab.commands"),
 )
-"""The floors above the front, the lowest first.
+"""The floors above the room ``front``, the lowest first.
 
 A room imports itself and the rooms below its floor. The laboratory is a package of its own, and the
 engine imports nothing of it.
@@ -117,17 +117,17 @@ BUDGETS = {
     "constraints": 1940,
     "completion": 140,
     "search": 1250,
-    "llm": 570,
+    "llm": 580,
     "paradecode": 30,
     "moved": 30,
-    "__main__": 20,
+    "__main__": 30,
     "prompts": 40,
     "serve": 7850,
     "testing": 1440,
     "trace": 390,
     "timing": 190,
     "transformers": 70,
-    "cli": 1830,
+    "cli": 1860,
     "lab.measure": 2720,
     "lab.measure.tasks": 420,
     "lab.measure.replay": 1090,
@@ -135,11 +135,11 @@ BUDGETS = {
     "lab.measure.suites": 1400,
     "lab.measure.tune": 370,
     "lab.measure.report": 860,
-    "lab.training": 6390,
+    "lab.training": 6400,
     "lab": 0,
-    "lab.commands": 1860,
+    "lab.commands": 1870,
     "tools": 6610,
-    "tests": 48130,
+    "tests": 48160,
     "examples": 40,
     "plugins": 60,
 }

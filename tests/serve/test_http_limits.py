@@ -43,10 +43,7 @@ def error(response: httpx.Response) -> tuple[int, str | None, str | None]:
 
 
 def test_requests_a_minute(server: Running) -> None:
-    """Each request counts, also one with a wrong body.
-
-    A request that the limit refuses does not.
-    """
+    """Every request counts, even one with a wrong body, but not one that the limit refuses."""
     assert ask(server, "few", max_tokens=-1).status_code == 400
     for left in (1, 0):
         answer = ask(server, "few", stream=not left)

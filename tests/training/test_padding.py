@@ -66,7 +66,7 @@ def texts() -> list[BlockText]:
 
 
 def begun(make: Make, base: Checkpoint) -> Objective:
-    """Return an objective in which tensors of equal numbers, such as new routers, get noise."""
+    """Return an objective; its tensors of equal numbers, such as new routers, get noise."""
     made, random = make(base), torch.Generator().manual_seed(4)
     for tensor in made.trained.values():
         if (tensor == tensor.flatten()[0]).all():

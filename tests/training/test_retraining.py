@@ -210,7 +210,7 @@ def test_the_price_of_a_layer_is_concave_in_its_gate(folder):
 
 
 def test_gates_of_training_are_the_layers_of_decoding(folder, tmp_path):
-    """In the second half, training must give the log-probabilities of what the engine decodes."""
+    """In the second half of a training, log-probabilities must be those of decoded texts."""
     base = open_model(str(folder))
     made, texts = FirstObjective(base, 4, 0.0, 0, CPU), counting(12)
     with torch.no_grad():

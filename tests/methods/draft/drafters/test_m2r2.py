@@ -134,7 +134,7 @@ TOKENS = np.random.default_rng(1).integers(1, 60, 12).tolist()
 
 
 def guesses(head: Head, paper: Paper, memory: Memory) -> list[tuple[int, list[int], list[float]]]:
-    """Return the head's guesses for pieces of a text: known rows, tokens, and probabilities."""
+    """Yield the head's guesses for pieces of a text: known rows, tokens, and probabilities."""
     features, made = np.concatenate(paper.states(TOKENS, TAPS), axis=1).astype(np.float32), []
     for first, last in ((0, 7), (7, 8), (8, 12)):
         rows = features[first:last]
