@@ -248,9 +248,7 @@ def test_a_child_forked_during_a_forward_does_not_wait_for_it():
     thread.join(PATIENCE)
 
 
-TINY = shape_record(
-    uniform("t", "llama", 9, 8, 1, 2, 1, 8, 8, rope=Rope(dim=2), context_length=9)
-)
+TINY = shape_record(uniform("t", "llama", 9, 8, 1, 2, 1, 8, 8, rope=Rope(dim=2), context_length=9))
 
 
 def core_of(shape: dict[str, Any], threads: int = 1) -> _core.Model:
