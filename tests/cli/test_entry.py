@@ -101,6 +101,19 @@ def test_a_word_that_no_command_takes_is_one_line(arguments, said, monkeypatch, 
     assert error.count("\n") == 1
 
 
+def test_bars_stand_still_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notebooks set FORCE_COLOR, and show everything that a moving bar writes."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code = (
+        "from paradecode.cli.progress import watched\n"
+        "watched('work', lambda tick: [tick(done, 9) for done in range(10)])"
+    )
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stderr.count("work") == 1
+    assert "\x1b" not in run.stderr
+
+
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_one_line(monkeypatch, capsys):
     with FULL.open("w") as full:

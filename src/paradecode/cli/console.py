@@ -23,7 +23,11 @@ def __getattr__(name: str) -> Console:
         raise AttributeError(name)
     from rich.console import Console
 
-    console = globals()[name] = Console(stderr=name == "err")
+    # Bars move on a terminal only. Notebooks set FORCE_COLOR, where they would fill pages.
+    is_still = name == "err" and not (sys.stderr is not None and sys.stderr.isatty())
+    console = globals()[name] = Console(
+        stderr=name == "err", force_terminal=False if is_still else None
+    )
     return console
 
 

@@ -10,6 +10,7 @@ from rich.progress import Progress
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Json, Loading, grouped, option
 from paradecode.cli.progress import measure_forwards, watched
+from paradecode.core.errors import InvalidInput
 
 
 @grouped
@@ -17,7 +18,7 @@ def info(
     loading: Loading,
     calibrate: bool = option(False, "Measure the cost of forwards on this machine, and store it."),
     profile: bool = option(False, "Measure the time of a forward's parts, and the least possible."),
-    context: int = option(300, "Cached tokens for --profile; fewer where they do not fit.", min=1),
+    context: int = option(300, "Cached tokens for --profile; fewer where they do not fit."),
     as_json: Json = False,
 ) -> None:
     """Show this machine's versions, kernels, and the cost of a forward."""
@@ -25,6 +26,8 @@ def info(
     from paradecode.cli.phases import measure_phases, phase_table
     from paradecode.engine import cost
 
+    if context < 1:
+        raise InvalidInput("--context", context, "give at least 1")
     record = {**machine_record(), "native": native_record()}
     curve = saved = phases = None
     if calibrate or profile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import textwrap
 
 from paradecode.cli.console import print_json
@@ -16,8 +17,7 @@ from paradecode.methods.specs import methods
 from paradecode.search.scorers.scorer import scorers
 from paradecode.search.strategies import strategies
 
-WIDTH, UNLIMITED = 80, 1 << 16
-"""Columns of texts, and of a list that no terminal shows."""
+WIDTH = 80
 KINDS = {
     "budget": "budgets", "verifier": "verifiers", "blocks": "blocks", "cache": "caches",
     "search": "searches", "scorer": "scorers",
@@ -59,7 +59,13 @@ def show_methods(
         every_part = [*chosen, *(part for kind in KINDS for part in known(kind).values())]
         print("\n\n".join(described(part, brief=True) for part in every_part))
     else:
-        print(_list(chosen, shutil.get_terminal_size((UNLIMITED, 0)).columns))
+        print(_list(chosen, columns()))
+
+
+def columns() -> int:
+    """Return the terminal's number of columns, and many for a pipe, which takes whole lines."""
+    shown = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if shown else 1 << 16
 
 
 def _list(known_methods: list[Method], width: int) -> str:

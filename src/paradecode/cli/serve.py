@@ -99,9 +99,7 @@ class Working:
     Their second names are those of vLLM, SGLang and llama.cpp.
     """
 
-    replicas: int = option(
-        1, "Number of workers of a model.", "--replicas --data-parallel-size", min=1
-    )
+    replicas: int = option(1, "Number of workers of a model.", "--replicas --data-parallel-size")
     backend: str = option("auto", "auto, native or torch.")
     dtype: str = option("auto", "Type of the weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
