@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from paradecode.core.checks import anything, attributes, checked, flag, number, one_of, whole
@@ -127,7 +128,7 @@ class ModelConfig:
                 fix = f"the model's second embeddings have {self.token_width} numbers"
                 raise InvalidModel("token_input.size", layer.token_input.size, fix)
 
-    @property
+    @cached_property
     def layers(self) -> int:
         """Number of layers."""
         return len(self.stack)
@@ -138,20 +139,20 @@ class ModelConfig:
             if layer.attention is not None:
                 yield index, layer.attention
 
-    @property
+    @cached_property
     def _first(self) -> Attention:
         return next(attention for _, attention in self.attentions())
 
-    @property
+    @cached_property
     def _feed(self) -> Feed:
         return next(layer.feed for layer in self.stack if layer.feed is not None)
 
-    @property
+    @cached_property
     def uniform(self) -> bool:
         """Whether all layers are alike, up to experts in place of an MLP."""
         return len({_kind(layer) for layer in self.stack}) == 1
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether the layers are Llama's, all alike: what draft heads can imitate.
 
@@ -177,52 +178,52 @@ class ModelConfig:
 
     # Facts of the first layer that has them, which is each layer of a uniform model.
 
-    @property
+    @cached_property
     def heads(self) -> int:
         """Number of query heads of the first attention."""
         return self._first.heads
 
-    @property
+    @cached_property
     def kv_heads(self) -> int:
         """Number of key and value heads of the first attention."""
         return self._first.kv_heads
 
-    @property
+    @cached_property
     def head_dim(self) -> int:
         """Size of a head of the first attention."""
         return self._first.head_dim
 
-    @property
+    @cached_property
     def rope(self) -> Rope:
         """Rotary positions of the first attention that has them."""
         return next(a.rope for _, a in self.attentions() if a.rope is not None)
 
-    @property
+    @cached_property
     def sliding_window(self) -> int:
         """Number of positions that a row sees in the first attention; 0 means all."""
         return self._first.window
 
-    @property
+    @cached_property
     def qkv_bias(self) -> bool:
         """Whether the first attention's queries, keys and values have biases."""
         return self._first.bias
 
-    @property
+    @cached_property
     def output_bias(self) -> bool:
         """Whether the first attention's output projection has a bias."""
         return self._first.output_bias
 
-    @property
+    @cached_property
     def qk_norm(self) -> bool:
         """Whether the first attention norms its queries and keys."""
         return self._first.qk_norm != "none"
 
-    @property
+    @cached_property
     def mlp_bias(self) -> bool:
         """Whether the first MLP has biases."""
         return self._feed.bias
 
-    @property
+    @cached_property
     def intermediate_size(self) -> int:
         """Inner width of the first MLP, or of an expert if no layer has an MLP."""
         feeds = [layer.feed for layer in self.stack if layer.feed is not None]
@@ -231,18 +232,18 @@ class ModelConfig:
             (feed.size for feed in feeds if feed.size), mixture.expert_size if mixture else 0
         )
 
-    @property
+    @cached_property
     def mixture(self) -> Mixture | None:
         """The first layer's experts that there are, or None."""
         feeds = [layer.feed for layer in self.stack if layer.feed is not None]
         return next((feed.mixture for feed in feeds if feed.mixture is not None), None)
 
-    @property
+    @cached_property
     def writes(self) -> bool:
         """Whether the model can generate from left to right, and score texts."""
         return self.attention == "causal" and not self.canvas_length
 
-    @property
+    @cached_property
     def said(self) -> int:
         """The number of rows of the LM head."""
         return self.outputs or self.vocab_size

@@ -12,7 +12,7 @@ from typing import Any
 from paradecode.core.errors import InvalidModel, shown
 from paradecode.models.diffusion.a2d import A2D_QWEN2, A2D_QWEN3
 from paradecode.models.diffusion.dream import DREAM
-from paradecode.models.diffusion.family import Family
+from paradecode.models.diffusion.family import MaskedFamily
 from paradecode.models.diffusion.fast_dllm import FAST_DLLM
 from paradecode.models.diffusion.llada import LLADA
 from paradecode.models.diffusion.llada2 import LLADA2
@@ -54,7 +54,7 @@ def as_causal(
     if family is None and "attention" not in raw:
         return name, raw, {}
     usual = BLOCKS if raw.get("attention") == "block" else ""
-    known = family or Family(str(name), "causal", -1, usual)
+    known = family or MaskedFamily(str(name), "causal", -1, usual)
     for theirs, ours in known.settings.items():
         if theirs in raw and raw.get(ours, raw[theirs]) != raw[theirs]:
             fix = f"{theirs} says {shown(raw[theirs])}; keep one of the two"

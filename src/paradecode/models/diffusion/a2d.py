@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.diffusion.family import Family, published
+from paradecode.models.diffusion.family import MaskedFamily, published
 from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST
 
@@ -37,8 +37,8 @@ def _kind(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
     return {"attention": "block", "block_length": length, "decoder": decoder}
 
 
-def _a2d(like: str) -> Family:
-    return Family(
+def _a2d(like: str) -> MaskedFamily:
+    return MaskedFamily(
         like, "full", None, "threshold(block_length=32)", more=_kind,
         settings={"block_size": "block_length"},
     )  # fmt: skip

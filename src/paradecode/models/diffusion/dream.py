@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paradecode.models.diffusion.family import Family
+from paradecode.models.diffusion.family import MaskedFamily
 
-DREAM = Family(
+DREAM = MaskedFamily(
     "Qwen2ForCausalLM", "full", 151666, "threshold(block_length=32)", shift=True,
     eos_tokens=(151643, 151645),
 )  # fmt: skip

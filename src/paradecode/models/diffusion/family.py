@@ -14,12 +14,12 @@ More = Callable[[Metadata, Sequence[str]], dict[str, Any]]
 
 
 def nothing(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
-    """Return no further fields, for families whose facts are all in :class:`Family`."""
+    """Return no further fields, for families whose facts are all in :class:`MaskedFamily`."""
     return {}
 
 
 @dataclass(frozen=True)
-class Family:
+class MaskedFamily:
     """One published family: a causal architecture with another attention.
 
     Attributes:

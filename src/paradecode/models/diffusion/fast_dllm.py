@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paradecode.models.diffusion.family import Family
+from paradecode.models.diffusion.family import MaskedFamily
 
-FAST_DLLM = Family(
+FAST_DLLM = MaskedFamily(
     "Qwen2ForCausalLM", "block", 151665, "threshold(blocks=lead,cache=prefix)", block_length=32,
     shift=True, eos_tokens=(151645,), settings={"bd_size": "block_length"},
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paradecode.core.errors import InvalidModel, shown
-from paradecode.models.diffusion.family import Family
+from paradecode.models.diffusion.family import MaskedFamily
 from paradecode.models.metadata import Metadata
 
 _SETTINGS = {
@@ -56,7 +56,7 @@ def _stored(name: str) -> str | None:
     return _NAMES.get(name)
 
 
-LLADA = Family(
+LLADA = MaskedFamily(
     "LlamaForCausalLM", "full", 126336, "threshold(block_length=32)", eos_tokens=(126081, 126348),
     settings=_SETTINGS, more=_check, stored=_stored,
 )  # fmt: skip

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from paradecode.models.diffusion.family import Family, published
+from paradecode.models.diffusion.family import MaskedFamily, published
 from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST, MOST_LAYERS, Mixture
 
@@ -68,7 +68,7 @@ def stored_in_one(name: str) -> tuple[str, str, str] | None:
     return q, k, v
 
 
-LLADA2 = Family(
+LLADA2 = MaskedFamily(
     "LlamaForCausalLM", "block", 156895, "threshold(threshold=0.95,cache=prefix)", block_length=32,
     eos_tokens=(156892,), stored=_stored, more=llada2,
     defaults={

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.diffusion.family import Family
+from paradecode.models.diffusion.family import MaskedFamily
 from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST, Mixture
 
@@ -35,7 +35,7 @@ def llada_moe(values: Metadata, names: Sequence[str] = ()) -> dict[str, Any]:
     return {"mixture": mixture, "dense": dense, "qk_norm": bool(values.get("qk_layernorm"))}
 
 
-LLADA_MOE = Family(
+LLADA_MOE = MaskedFamily(
     "LlamaForCausalLM", "full", 156895, "threshold(block_length=32)", eos_tokens=(156892,),
     settings={"dense_intermediate_size": "intermediate_size"},
     defaults={"max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, more=llada_moe,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.diffusion.family import Family, published
+from paradecode.models.diffusion.family import MaskedFamily, published
 from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST, qwen3_moe
 
@@ -35,8 +35,8 @@ def _with_experts(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
     return qwen3_moe(values) | _block_length(values, names)
 
 
-def _sdar(more: Any) -> Family:
-    return Family(
+def _sdar(more: Any) -> MaskedFamily:
+    return MaskedFamily(
         "Qwen3ForCausalLM", "block", 151669, "threshold(threshold=0.85,cache=prefix)",
         eos_tokens=(151643, 151645), settings={"block_size": "block_length"}, more=more,
     )  # fmt: skip

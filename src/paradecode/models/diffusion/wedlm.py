@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from paradecode.models.diffusion.family import Family
+from paradecode.models.diffusion.family import MaskedFamily
 from paradecode.models.metadata import Metadata
 
 
@@ -21,4 +21,4 @@ def _parts(values: Metadata, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-WEDLM = Family("Qwen3ForCausalLM", "causal", 151665, "wedlm", more=_parts)
+WEDLM = MaskedFamily("Qwen3ForCausalLM", "causal", 151665, "wedlm", more=_parts)

@@ -50,7 +50,7 @@ def tiny_config(
     )
 
 
-class Layer(nn.Module):
+class TinyLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         c, d = config, config.hidden_size
@@ -89,7 +89,7 @@ class TinyModel(nn.Module):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(TinyLayer(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
         angle = torch.arange(CONTEXT, dtype=torch.float64)[:, None] * torch.from_numpy(
             config.rope.inverse_frequencies()
