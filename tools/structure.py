@@ -139,7 +139,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1860,
     "tools": 6610,
-    "tests": 48130,
+    "tests": 48640,
     "examples": 40,
     "plugins": 60,
 }
