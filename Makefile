@@ -39,11 +39,21 @@ test-ci: $(VENV)/.installed-dev
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --hypothesis-profile thorough $(PARALLEL)
 
-# Real client packages in an environment of their own; test-all runs them where it is there.
-clients:
-	$(PYTHON) -m venv build/clients
-	build/clients/bin/pip install --quiet --requirement tests/serve/clients/requirements.txt
-	$(PYTHON) -m tools.serving.mcp_schemas build/mcp  # Needs npm.
+# Real clients, agents and tools' schemas, in environments of their own; test-all runs them where they
+# are there. WEBUI=1 adds Open WebUI, which takes 7 GB. aider needs a Python from 3.10 to 3.12.
+CLIENTS := build/clients
+clients: $(VENV)/.installed-dev
+	$(PYTHON) -m venv $(CLIENTS) && $(PYTHON) -m venv $(CLIENTS)/aider
+	$(CLIENTS)/bin/pip install --quiet --requirement tests/serve/clients/requirements.txt
+	$(CLIENTS)/aider/bin/pip install --quiet aider-chat==0.86.2
+	$(if $(WEBUI),$(PYTHON) -m venv $(CLIENTS)/webui && \
+	  $(CLIENTS)/webui/bin/pip install --quiet open-webui==0.12.4)
+	mkdir -p $(CLIENTS)/npm && cp tests/serve/clients/package.json $(CLIENTS)/npm
+	export PATH="$(CURDIR)/$(CLIENTS)/bin:$$PATH"; \
+	  npm install --prefix $(CLIENTS)/npm --no-audit --no-fund --loglevel=error && \
+	  $(BIN)/python -m tools.serving.mcp_schemas build/mcp
+	$(BIN)/python -m pytest -s -m slow \
+	  tests/serve/test_clients.py tests/serve/test_agent_programs.py tests/serve/test_mcp_schemas.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -19,30 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-NPM = {
-    "@modelcontextprotocol/server-everything": "2026.8.31",
-    "@modelcontextprotocol/server-filesystem": "2026.8.31",
-    "@modelcontextprotocol/server-memory": "2026.8.31",
-    "@modelcontextprotocol/server-sequential-thinking": "2026.8.31",
-    "@modelcontextprotocol/server-github": "2025.4.8",
-    "@modelcontextprotocol/server-gitlab": "2025.4.25",
-    "@modelcontextprotocol/server-slack": "2025.4.25",
-    "@playwright/mcp": "0.0.83",
-    "chrome-devtools-mcp": "1.11.0",
-    "@antv/mcp-server-chart": "0.9.10",
-    "@notionhq/notion-mcp-server": "2.5.2",
-    "@aashari/mcp-server-atlassian-jira": "3.3.0",
-    "@brave/brave-search-mcp-server": "2.1.4",
-    "mongodb-mcp-server": "3.0.4",
-}
-PYPI = {
-    "mcp-server-git": "2026.10.19", "mcp-server-time": "2026.10.19",
-    "mcp-server-fetch": "2026.10.24", "mcp-server-sqlite": "2025.4.25",
-}  # fmt: skip
+SERVERS = json.loads(Path(__file__).with_name("mcp_servers.json").read_text("utf-8"))
+"""The servers, with the licences and numbers of tools that they had when they were listed."""
 ARGUMENTS = {"@modelcontextprotocol/server-filesystem": ["."]}
 KEYS = (
     "GITHUB_PERSONAL_ACCESS_TOKEN", "GITLAB_PERSONAL_ACCESS_TOKEN", "SLACK_BOT_TOKEN",
-    "SLACK_TEAM_ID", "NOTION_TOKEN", "BRAVE_API_KEY",
+    "SLACK_TEAM_ID", "NOTION_TOKEN", "BRAVE_API_KEY", "FIRECRAWL_API_KEY", "TAVILY_API_KEY",
+    "CIRCLECI_TOKEN", "AIRTABLE_API_KEY",
 )  # fmt: skip
 """Environment variables without which some servers do not start. Their values are not used."""
 SECONDS = 60.0
@@ -83,12 +66,17 @@ def tools_of(command: list[str], folder: Path) -> list[dict[str, Any]]:
         process.wait()
 
 
+def listed(registry: str) -> dict[str, str]:
+    """Return package -> version of the servers of a registry."""
+    return {one["package"]: one["version"] for one in SERVERS if one["registry"] == registry}
+
+
 def of_npm(folder: Path) -> list[dict[str, Any]]:
-    wanted = [f"{name}@{version}" for name, version in NPM.items()]
+    wanted = [f"{name}@{version}" for name, version in listed("npm").items()]
     quiet = ["--no-audit", "--no-fund", "--loglevel=error", "--ignore-scripts"]
     subprocess.run(["npm", "install", "--prefix", folder, *quiet, *wanted], check=True)
     rows = []
-    for name, version in NPM.items():
+    for name, version in listed("npm").items():
         place = folder / "node_modules" / name
         about = json.loads((place / "package.json").read_text("utf-8"))
         programs = about["bin"]
@@ -101,10 +89,10 @@ def of_npm(folder: Path) -> list[dict[str, Any]]:
 def of_pypi(folder: Path) -> list[dict[str, Any]]:
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv/bin/python"
-    wanted = [f"{name}=={version}" for name, version in PYPI.items()]
+    wanted = [f"{name}=={version}" for name, version in listed("pypi").items()]
     subprocess.run([python, "-m", "pip", "install", "--quiet", *wanted], check=True)
     rows = []
-    for name, version in PYPI.items():
+    for name, version in listed("pypi").items():
         ask = f"import importlib.metadata as m; d = m.metadata({name!r}); print(d.get('License-Expression') or d.get('License') or '')"  # noqa: E501
         licence = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
         tools = tools_of([str(folder / "venv/bin" / name)], folder)

@@ -94,6 +94,41 @@ def langchain(url: str) -> Any:
     }  # fmt: skip
 
 
+def langchain_agents(url: str, task: str) -> Any:
+    """Let agents look up the weather over each API: as text, as a class, and streamed."""
+    from langchain.agents import create_agent
+    from langchain.agents.structured_output import ProviderStrategy
+    from langchain_anthropic import ChatAnthropic
+    from langchain_openai import ChatOpenAI
+    from pydantic import BaseModel
+
+    class Report(BaseModel):
+        city: str
+        degrees: int
+
+    def weather(city: str) -> str:
+        """Return the weather in a city."""
+        return f"{city}: 21 degrees"
+
+    here = {"model": "qwen", "api_key": "none"}
+    models = {
+        "chat": ChatOpenAI(**here, base_url=f"{url}/v1"),
+        "responses": ChatOpenAI(**here, base_url=f"{url}/v1", use_responses_api=True),
+        "messages": ChatAnthropic(**here, base_url=url),
+    }
+    found: dict[str, Any] = {}
+    for name, model in models.items():
+        asked = {"messages": [{"role": "user", "content": task}]}
+        done = create_agent(model, [weather]).invoke(asked)
+        found[name] = [message.text for message in done["messages"] if message.type != "human"]
+        for kind, form in (("tool", Report), ("schema", ProviderStrategy(Report))):
+            typed = create_agent(model, [weather], response_format=form).invoke(asked)
+            found[f"{name}, {kind}"] = typed["structured_response"].model_dump()
+        parts = create_agent(model, [weather]).stream(asked, stream_mode="messages")
+        found[f"{name}, streamed"] = "".join(part.text for part, _ in parts if part.type != "tool")
+    return found
+
+
 def litellm(url: str) -> Any:
     import litellm as lite
 

@@ -34,6 +34,8 @@ UNENFORCED = (
 TYPES = {"string", "number", "boolean", "null", "array", "object"}
 LOOKING = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k<")
 """Matches regular expressions that no automaton can follow: lookaround, references to groups."""
+COUNTED, SHORT = re.compile(r"\{(?:\d{1,4},)?\d{2,4}\}"), 64
+"""Matches counted repetitions, two of which make a pattern too large for a longer ``maxLength``."""
 DIGITS, STEPS = 15, 1000
 """Bounds on ``multipleOf``: the most decimal places, and the most units of the last place."""
 MOST_KINDS = 32
@@ -61,8 +63,15 @@ def enforceable(schema: Schema) -> tuple[Schema, list[str]]:
             made["additionalProperties"] = made.get("additionalProperties", False)
             lost.remove("unevaluatedProperties")
             del made["unevaluatedProperties"]
-        if isinstance(pattern := made.get("pattern"), str) and LOOKING.search(pattern):
-            lost.append("pattern")
+        if made.get("propertyNames") in (True, {}, {"type": "string"}):  # It says nothing.
+            lost.remove("propertyNames")
+            del made["propertyNames"]
+        if isinstance(pattern := made.get("pattern"), str):
+            long = made.get("maxLength")
+            if LOOKING.search(pattern):
+                lost.append("pattern")
+            elif isinstance(long, int) and long > SHORT and len(COUNTED.findall(pattern)) > 1:
+                lost.append("maxLength")
         if not _is_short(made.get("multipleOf", 1)):
             lost.append("multipleOf")
         if not _are_types(made.get("type", [])):
