@@ -145,7 +145,7 @@ void Forward::project_head(Member& member, int unit, int row, int rows, const Ac
   member.enter(Part::Rotate);
   for (int r = 0; r < rows; ++r) {
     float* values = scratch + std::int64_t{r} * dim;
-    const Slot& slot = plan_.slots[static_cast<std::size_t>(row + r)];
+    const Slot& slot = kind.plan.slots[static_cast<std::size_t>(row + r)];
     if (is_key) {
       rotate(kind, values, row + r, w.k_norm);
       model_.cache_.put_key(slot, layer, head, values, kernels_);
@@ -187,7 +187,7 @@ void Forward::attend(const Attention& kind, const Tile& tile, int layer, float* 
   for (int scratch = 0; scratch < 2; ++scratch) {
     out.keys[scratch] = model_.cache_.keys(scratch == 1, layer, tile.kv_head);
     out.values[scratch] = model_.cache_.values(scratch == 1, layer, tile.kv_head);
-    out.stretch[scratch] = model_.cache_.stretch(scratch == 1);
+    out.stretch[scratch] = model_.cache_.stretch(scratch == 1, layer);
   }
   for (int r = 0; r < tile.rows; ++r)
     for (int h = 0; h < tile.heads; ++h) {

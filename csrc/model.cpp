@@ -84,7 +84,8 @@ std::vector<CacheLayer> cached_layers(const ModelShape& shape) {
   std::vector<CacheLayer> out;
   shape.check();
   for (int layer = 0; layer < shape.layers; ++layer)
-    out.push_back({shape.attention(layer).kv_heads, shape.attention(layer).head_dim});
+    out.push_back({shape.attention(layer).kv_heads, shape.attention(layer).head_dim,
+                   shape.attention(layer).window});
   return out;
 }
 
@@ -390,7 +391,8 @@ void Model::reserve(std::int64_t pages) {
   cache_.reserve(pages);
 }
 
-void Model::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count) {
+void Model::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count,
+                 int window) {
   team_->check_process();
   const std::lock_guard lock(busy_);
   const std::int64_t limit = cache_.pages() * kPage;
@@ -400,7 +402,8 @@ void Model::copy(const std::int64_t* source, const std::int64_t* target, std::in
     if (target[i] < 0 || target[i] >= limit)
       throw InvalidInput("target", target[i], "name a slot of a reserved page");
   }
-  cache_.copy(source, target, count);
+  for (const int own : cache_.windows())
+    if (window < 0 || window == own) cache_.copy(source, target, count, own);
 }
 
 ForwardResult Model::forward(const std::vector<SpanInput>& spans,
