@@ -94,6 +94,35 @@ inline void score_block(const AttentionTile& tile, const Passes& passes, const B
   }
 }
 
+// Caps the scores of the numbers that a query sees of a block, and adds what falls with the
+// distance between the query and the key. The two parts of the block have their positions in lists
+// of their own, of which `list` may choose.
+inline void change_scores(const AttentionTile& tile, int q, const BlockView& view, float* scores) {
+  const SpanView& span = *tile.span;
+  const std::int32_t begin = view.begin[q];
+  const std::int32_t end = view.end[q];
+  if (tile.softcap > 0) cap(scores + begin - view.low, tile.softcap, end - begin);
+  if (!tile.slopes) return;
+  std::int32_t positions[kAttentionBlock + kLanes];
+  const std::int32_t* list = span.rows[tile.row[q]].list;
+  for (std::int32_t i = begin; i < end; ++i) {
+    const std::int32_t extra = i - view.prefix;
+    std::int32_t& at = positions[i - begin];
+    if (extra >= 0)
+      at = span.extra_positions[list == nullptr ? extra : list[extra]];
+    else
+      at = span.prefix_positions == nullptr ? i : span.prefix_positions[i];
+  }
+  for (std::int32_t i = 0; i < kLanes; ++i) positions[end - begin + i] = tile.position[q];
+  const Simd::F slope = Simd::all(tile.slope[q]);
+  const Simd::I own = Simd::int_all(-tile.position[q]);
+  for (std::int32_t i = 0; i < end - begin; i += kLanes) {
+    float* at = scores + begin - view.low + i;
+    const Simd::F distance = Simd::to_float(Simd::int_add(Simd::int_load(positions + i), own));
+    Simd::store(at, Simd::fma(slope, distance, Simd::load(at)));
+  }
+}
+
 inline void value_block(const AttentionTile& tile, const Passes& passes, const BlockView& view,
                         const float (*weights)[kBlockScores], float* const* sums) {
   const SpanView& span = *tile.span;
@@ -134,6 +163,7 @@ inline void attend(const AttentionTile& tile, const Passes& passes) {
   alignas(64) float scores[kMaxQueries][kBlockScores];
   alignas(64) float own[2][kMaxQueries][part_floats(kMostHeadDim)];
   bool begun[kMaxQueries] = {};
+  const bool changed = tile.softcap > 0 || tile.slopes;
   for (int block = tile.first_block; block < tile.end_block; ++block) {
     const BlockView view(tile, block);
     score_block(tile, passes, view, listed, scores);
@@ -142,9 +172,10 @@ inline void attend(const AttentionTile& tile, const Passes& passes) {
       sums[q] = tile.parts[q] == nullptr ? own[begun[q] ? 1 : 0][q]
                                          : tile.parts[q] + block * part_floats(tile.padded_dim);
       for (int d = 0; d < tile.padded_dim; ++d) sums[q][d] = 0.0F;
-      if (view.sees(q))
-        exponentials(scores[q] + kLanes + view.begin[q] - view.low, view.end[q] - view.begin[q],
-                     {sums[q], tile.padded_dim});
+      if (!view.sees(q)) continue;
+      if (changed) change_scores(tile, q, view, scores[q] + kLanes);
+      exponentials(scores[q] + kLanes + view.begin[q] - view.low, view.end[q] - view.begin[q],
+                   {sums[q], tile.padded_dim});
     }
     value_block(tile, passes, view, scores, sums);
     for (int q = 0; q < tile.count; ++q) {
@@ -156,7 +187,7 @@ inline void attend(const AttentionTile& tile, const Passes& passes) {
   for (int q = 0; q < tile.count; ++q) {
     if (tile.parts[q] != nullptr) continue;
     if (begun[q])
-      finish_part({own[0][q], tile.padded_dim}, tile.head_dim, tile.out[q]);
+      finish_part({own[0][q], tile.padded_dim}, tile.head_dim, tile.sink[q], tile.out[q]);
     else
       for (int d = 0; d < tile.head_dim; ++d) tile.out[q][d] = 0.0F;
   }

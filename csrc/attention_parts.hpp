@@ -62,14 +62,21 @@ inline void merge(const Part& kept, const ConstPart& next) {
   kept.mass() = lanes[0];
 }
 
-inline void finish_part(const Part& part, int head_dim, float* out) {
-  const float inverse = 1.0F / part.mass();
+// The sums of values over the mass, to which a sink adds its own.
+inline void finish_part(const Part& part, int head_dim, const float* sink, float* out) {
+  float inverse = 1.0F / part.mass();
+  if (sink != nullptr) {
+    const bool higher = *sink > part.top();
+    float lanes[kLanes];
+    Simd::store(lanes, exp_lanes(Simd::all(higher ? part.top() - *sink : *sink - part.top())));
+    inverse = higher ? lanes[0] / (part.mass() * lanes[0] + 1.0F) : 1.0F / (part.mass() + lanes[0]);
+  }
   for (int d = 0; d < head_dim; ++d) out[d] = part.sums[d] * inverse;
 }
 
 // What a tile without `parts` computes, from the parts of the blocks that a query sees.
 inline void merge_blocks(const float* parts, int first_block, int end_block, int padded_dim,
-                         int head_dim, float* out) {
+                         int head_dim, const float* sink, float* out) {
   if (first_block >= end_block) {
     for (int d = 0; d < head_dim; ++d) out[d] = 0.0F;
     return;
@@ -79,7 +86,7 @@ inline void merge_blocks(const float* parts, int first_block, int end_block, int
   for (std::int64_t d = 0; d < part_floats(padded_dim); ++d) kept[d] = part(first_block)[d];
   for (int block = first_block + 1; block < end_block; ++block)
     merge({kept, padded_dim}, {part(block), padded_dim});
-  finish_part({kept, padded_dim}, head_dim, out);
+  finish_part({kept, padded_dim}, head_dim, sink, out);
 }
 
 }  // namespace

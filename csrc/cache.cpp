@@ -15,11 +15,17 @@ Cache::Cache(std::vector<CacheLayer> layers, bool half)
     const std::vector<int> known = windows();
     const auto found = std::find(known.begin(), known.end(), shape(layer).window);
     const auto own = static_cast<std::size_t>(found - known.begin());
-    if (found == known.end()) pools_.emplace_back().window = shape(layer).window;
-    of_.push_back(own);
-    begins_.push_back(pools_[own].stretch);
-    pools_[own].stretch += bytes;
-    widest_ = std::max(widest_, bytes);
+    // What keeps nothing has no pool of its own.
+    if (found == known.end() && bytes > 0) pools_.emplace_back().window = shape(layer).window;
+    of_.push_back(bytes > 0 ? own : 0);
+    begins_.push_back(bytes > 0 ? pools_[own].stretch : 0);
+    if (bytes > 0) pools_[own].stretch += bytes;
+    if (!shape(layer).shared) scratch_bytes_ = std::max(scratch_bytes_, bytes);
+  }
+  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    scratch_begins_.push_back(shape(layer).shared ? scratch_bytes_ : 0);
+    if (shape(layer).shared)
+      scratch_bytes_ += head_bytes(layer) * static_cast<std::size_t>(shape(layer).heads);
   }
 }
 
@@ -82,14 +88,14 @@ void Cache::grow(std::int64_t pages) {
 void Cache::need_scratch(int pages) {
   if (pages <= scratch_pages_) return;
   const auto stretches = static_cast<std::size_t>((2 * pages + kStretch - 1) / kStretch);
-  scratch_ = Mapping(stretches * widest_);
+  scratch_ = Mapping(stretches * scratch_bytes_);
   scratch_pages_ = static_cast<std::int64_t>(stretches) * kStretch;
 }
 
 std::uint8_t* Cache::at(bool scratch, int layer, int head) const {
-  std::uint8_t* base = scratch
-                           ? scratch_.data()
-                           : pool_of(layer).store.data() + begins_[static_cast<std::size_t>(layer)];
+  const auto index = static_cast<std::size_t>(layer);
+  std::uint8_t* base = scratch ? scratch_.data() + scratch_begins_[index]
+                               : pool_of(layer).store.data() + begins_[index];
   return base + static_cast<std::size_t>(head) * head_bytes(layer);
 }
 

@@ -15,15 +15,16 @@ namespace paradecode {
 struct CacheLayer {
   int heads = 0;
   int head_dim = 0;
-  int window = 0;  // 0: none
+  int window = 0;       // 0: none
+  bool shared = false;  // other layers read them, too
   int padded_dim() const { return round_up(head_dim, kLanes); }
 };
 
 // The layers with one window have a pool of pages. Its pages come in stretches of kStretch, so that
 // a short text touches little of what is reserved. A stretch has, for each of these layers and
 // key/value heads, its pages of keys, each [head_dim][16], and then its pages of values, each
-// [16][padded head_dim]. More such stretches, of one layer, hold rows that are not stored; they
-// live for one layer of one forward.
+// [16][padded head_dim]. More such stretches hold rows that are not stored: those of a layer that
+// others read live for one forward, and the others, which lie in one place, for one layer of it.
 class Cache {
  public:
   Cache(std::vector<CacheLayer> layers, bool half);
@@ -84,7 +85,7 @@ class Cache {
     return kStretch * (key_page(layer) + value_page(layer));
   }
   std::size_t stretch_bytes(bool scratch, int layer) const {
-    return scratch ? widest_ : pool_of(layer).stretch;
+    return scratch ? scratch_bytes_ : pool_of(layer).stretch;
   }
   std::size_t key_page(int layer) const {
     return element_ * static_cast<std::size_t>(shape(layer).head_dim) * kPage;
@@ -98,8 +99,10 @@ class Cache {
   std::vector<Pool> pools_;
   std::vector<std::size_t> of_;      // of each layer, its pool
   std::vector<std::size_t> begins_;  // of each layer in a stretch of its pool, in bytes
-  std::size_t widest_ = 0;           // bytes of the largest layer in a stretch
-  std::int64_t pages_ = 0;           // of each pool
+  // The same for rows that are not stored.
+  std::vector<std::size_t> scratch_begins_;
+  std::size_t scratch_bytes_ = 0;
+  std::int64_t pages_ = 0;  // of each pool
   std::int64_t scratch_pages_ = 0;
   Mapping scratch_;
 };

@@ -12,11 +12,24 @@ namespace {
 
 constexpr int kMostExperts = 4096;
 
+// Rectified logits, normed as RMSNorm does: BlockFFN's (arXiv 2507.08771).
+void rectify(const float* logits, const float* norm, float epsilon, std::vector<double>& scores) {
+  double squares = 0;
+  for (std::size_t e = 0; e < scores.size(); ++e) {
+    scores[e] = logits[e] > 0 ? double{logits[e]} : logits[e] <= 0 ? 0.0 : NAN;
+    squares += scores[e] * scores[e];
+  }
+  const double root = std::sqrt(squares / static_cast<double>(scores.size()) + double{epsilon});
+  for (std::size_t e = 0; e < scores.size(); ++e) scores[e] = scores[e] / root * double{norm[e]};
+}
+
 // Scores of all experts from logits.
-void score(const float* logits, const MixtureShape& shape, std::vector<double>& scores) {
+void score(const float* logits, const float* norm, const MixtureShape& shape, float epsilon,
+           std::vector<double>& scores) {
   const auto count = static_cast<std::size_t>(shape.experts);
   scores.resize(count);
-  if (shape.sigmoid) {
+  if (shape.score == Score::Relu) return rectify(logits, norm, epsilon, scores);
+  if (shape.score == Score::Sigmoid) {
     for (std::size_t e = 0; e < count; ++e)
       scores[e] = 1.0 / (1.0 + exact_exp(-static_cast<double>(logits[e])));
     return;
@@ -74,12 +87,13 @@ int MixtureShape::most_places(int rows) const {
   return routed + begun * (kRowGroup - 1) + (shared_size > 0 ? rows : 0) + kRowGroup;
 }
 
-void route(const float* logits, const float* bias, const MixtureShape& shape, int* experts,
-           float* weights) {
+void route(const float* logits, const RouterVectors& vectors, const MixtureShape& shape,
+           float epsilon, int* experts, float* weights) {
   thread_local std::vector<double> scores;
   thread_local std::vector<double> ranked;
   thread_local std::vector<int> order;
-  score(logits, shape, scores);
+  const float* bias = vectors.bias;
+  score(logits, vectors.norm, shape, epsilon, scores);
   ranked = scores;
   if (bias != nullptr)
     for (std::size_t e = 0; e < ranked.size(); ++e) ranked[e] += bias[e];
@@ -101,9 +115,13 @@ void route(const float* logits, const float* bias, const MixtureShape& shape, in
     sum += biased[static_cast<std::size_t>(experts[k])];
   }
   const double divisor = shape.normalised ? sum + 1e-20 : 1.0;
-  for (int k = 0; k < shape.chosen; ++k)
-    weights[k] = static_cast<float>(biased[static_cast<std::size_t>(experts[k])] / divisor *
+  for (int k = 0; k < shape.chosen; ++k) {
+    const int e = experts[k];
+    weights[k] = static_cast<float>(biased[static_cast<std::size_t>(e)] / divisor *
                                     static_cast<double>(shape.scale));
+    if (vectors.gain != nullptr) weights[k] *= vectors.gain[e];
+    if (shape.score == Score::Relu && logits[e] <= 0) experts[k] = -1;
+  }
 }
 
 void Routing::plan(const MixtureShape& shape, const int* experts, int rows, int block) {
@@ -112,7 +130,8 @@ void Routing::plan(const MixtureShape& shape, const int* experts, int rows, int 
   width_ = chosen + (shape.shared_size > 0 ? 1 : 0);
   std::vector<int> counts(all, 0);
   const std::size_t sent = static_cast<std::size_t>(rows) * chosen;
-  for (std::size_t i = 0; i < sent; ++i) ++counts[static_cast<std::size_t>(experts[i])];
+  for (std::size_t i = 0; i < sent; ++i)
+    if (experts[i] >= 0) ++counts[static_cast<std::size_t>(experts[i])];
   if (width_ > chosen) counts[all - 1] = rows;
   std::vector<int> next(all, 0);
   blocks_.clear();
@@ -127,8 +146,10 @@ void Routing::plan(const MixtureShape& shape, const int* experts, int rows, int 
   places_.resize(static_cast<std::size_t>(rows) * width_);
   for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row)
     for (std::size_t k = 0; k < width_; ++k) {
-      const std::size_t e =
-          k < chosen ? static_cast<std::size_t>(experts[row * chosen + k]) : all - 1;
+      const int expert = k < chosen ? experts[row * chosen + k] : shape.all() - 1;
+      places_[row * width_ + k] = -1;
+      if (expert < 0) continue;
+      const auto e = static_cast<std::size_t>(expert);
       places_[row * width_ + k] = next[e];
       rows_[static_cast<std::size_t>(next[e]++)] = static_cast<int>(row);
     }

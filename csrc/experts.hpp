@@ -8,6 +8,8 @@
 
 namespace paradecode {
 
+enum class Score { Softmax, Sigmoid, Relu };
+
 // As Mixture in models/mixture.py says; no experts: layers have an ordinary MLP.
 struct MixtureShape {
   int experts = 0;
@@ -16,7 +18,11 @@ struct MixtureShape {
   int shared_size = 0;  // of one more MLP for every row, which counts as the last expert
   int groups = 1;
   int chosen_groups = 1;
-  bool sigmoid = false;
+  Score score = Score::Softmax;
+  bool bias = false;  // of the choice
+  bool logit_bias = false;
+  bool expert_bias = false;
+  bool scaled = false;  // the router is Gemma 4's
   bool biased_weights = false;
   bool normalised = false;
   float scale = 1.0F;
@@ -31,9 +37,17 @@ struct MixtureShape {
   int most_places(int rows) const;
 };
 
-// The experts of a row and their weights, [chosen] each, from the router's logits [experts].
-void route(const float* logits, const float* bias, const MixtureShape& shape, int* experts,
-           float* weights);
+// What the router adds, or null.
+struct RouterVectors {
+  const float* bias = nullptr;  // of the choice
+  const float* norm = nullptr;  // gains of rectified scores
+  const float* gain = nullptr;  // factors of the experts
+};
+
+// The experts of a row and their weights, [chosen] each, from the router's logits [experts]. With
+// rectified scores there may be fewer, and -1 in place of the others.
+void route(const float* logits, const RouterVectors& vectors, const MixtureShape& shape,
+           float epsilon, int* experts, float* weights);
 
 // Rows of one expert, at most `kRowBlock` of a forward, side by side.
 struct ExpertBlock {
@@ -43,11 +57,11 @@ struct ExpertBlock {
 // Where each row goes.
 class Routing {
  public:
-  // From the `chosen` experts of each row, [rows, chosen].
+  // From the `chosen` experts of each row, [rows, chosen], of which -1 is none.
   void plan(const MixtureShape& shape, const int* experts, int rows, int block);
   int places() const { return static_cast<int>(rows_.size()); }
   int row_at(int place) const { return rows_[static_cast<std::size_t>(place)]; }  // -1: none
-  // Where the k-th expert of a row works; the shared one is the last.
+  // Where the k-th expert of a row works, or -1 for none; the shared one is the last.
   int place_of(int row, int k) const {
     return places_[static_cast<std::size_t>(row) * width_ + static_cast<std::size_t>(k)];
   }

@@ -7,15 +7,18 @@
 namespace paradecode {
 namespace {
 
-// At most: preparation and product of queries/keys/values, output, gate/up or router; attention;
-// down or the choice of experts; attention weights; and a layer's hidden states. Of each lot of
-// rows that is sent to experts: sending, preparation, gate/up, down and sum. Besides: the first
-// rows, preparation and product of the head. Gemma 4's layers have an MLP and a router, and norms
-// behind attention and both; and a guess is read by preparation, gate/up and down.
+// At most: preparation and product of queries/keys/values, output, gate/up or router, and low-rank
+// queries; attention; down or the choice of experts; norms of all heads; attention weights; what
+// closes a part; and a layer's hidden states. Of each lot of rows that is sent to experts: sending,
+// preparation, gate/up, down and sum. Besides: the first rows, preparation and product of the head,
+// and of second embeddings, what a ladder left, and a guess: preparation, gate/up and down.
 constexpr int kLayerPhases = 10;
+constexpr int kRankPhases = 2;
+constexpr int kRouterPhases = 3;
+constexpr int kTokenPhases = 4;
 constexpr int kLotPhases = 5;
 constexpr int kOtherPhases = 3;
-constexpr int kGemmaLayerPhases = 5;
+constexpr int kMorePhases = 3;
 constexpr int kGuessPhases = 4;
 
 }  // namespace
@@ -37,14 +40,16 @@ Forward::Forward(Model& model, Model::Workspace& workspace, const std::deque<Pla
       kernels_(*model.isa_.kernels),
       shape_(model.shape_),
       width_(round_up(shape_.hidden_size, kGroup)),
-      inner_width_(round_up(std::max({shape_.intermediate_size, shape_.mixture.expert_size,
-                                      shape_.mixture.shared_size}),
-                            kGroup)),
+      inner_width_(shape_.token_padded()),
       only_best_(only_best) {
+  for (const FeedShape& feed : shape_.feeds)
+    inner_width_ = std::max({inner_width_, round_up(feed.size, kGroup),
+                             round_up(feed.mixture.expert_size, kGroup),
+                             round_up(feed.mixture.shared_size, kGroup)});
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const AttentionShape& kind = shape_.attentions[i];
-    const int width = round_up(shape_.heads * kind.head_dim, kGroup);
-    attentions_.push_back({kind, plans[i], kind.padded_dim(), width, nullptr, nullptr, {}, 0});
+    attentions_.push_back(
+        {kind, plans[i], kind.padded_dim(), kind.width(), nullptr, nullptr, {}, 0});
     score_stride_ =
         std::max<std::int64_t>(score_stride_, round_up(plans[i].most_extra + 2 * kLanes, kLanes));
   }
@@ -57,13 +62,24 @@ ForwardResult Forward::run() {
   int dim = 0;
   int made = 0;
   int turns = 0;
+  int heads = 0;
+  int keys = 0;
+  int rank = 0;
   for (const Attention& kind : attentions_) {
+    const AttentionShape& shape = kind.shape;
     widest = std::max(widest, kind.width);
     dim = std::max(dim, kind.dim);
     made += kind.width;
-    turns += 2 * kind.shape.pairs();
+    turns += 2 * shape.pairs();
+    heads = std::max(heads, shape.heads * kind.dim);
+    if (shape.qk_norm == HeadNorm::All) keys = std::max(keys, shape.kv_heads * kind.dim);
+    rank = std::max(rank, round_up(shape.query_rank, kGroup));
   }
-  queries_ = space_.queries.need(count(rows, shape_.heads * dim));
+  widest = std::max(widest, rank);
+  queries_ = space_.queries.need(count(rows, heads));
+  if (keys > 0) keys_ = space_.keys.need(count(rows, keys));
+  if (rank > 0) ranked_ = space_.ranked.need(count(rows, rank));
+  ranked_stride_ = rank;
   float* attended = space_.attended.need(count(rows, made));
   float* rotations = space_.rotations.need(count(rows, turns));
   for (Attention& kind : attentions_) {
@@ -72,14 +88,21 @@ ForwardResult Forward::run() {
     attended += std::int64_t{rows} * kind.width;
     rotations += std::int64_t{rows} * 2 * kind.shape.pairs();
   }
-  if (shape_.gemma()) plan_gemma();
-  const int places = shape_.mixture.experts > 0 ? plan_lots() : 0;
+  plan_residual();
+  plan_guesses();
+  const int places = plan_lots();
   inner_ = space_.inner.shape(std::max(rows, places), inner_width_);
   const auto logit_rows = static_cast<int>(plan_.logit_rows.size());
   space_.input.shape(std::max(rows, logit_rows), widest);
+  std::int64_t row_floats = widest;
+  if (reads_tokens()) {
+    const Matrix& project = model_.weights_.token_project;
+    second_ = space_.inputs.need(count(rows, project.panels * kLanes));
+    row_floats = std::max<std::int64_t>(row_floats, project.panels * kLanes);
+  }
   for (auto& member : space_.members) {
     member.input.shape(kPrivateRows, widest);
-    member.row.need(count(1, widest));
+    member.row.need(count(1, row_floats));
     member.tile.need(count(2 * kRowBlock, std::max(dim, 2 * kLanes)));
     member.scores.need(count(kMaxQueries, score_stride_));
   }
@@ -96,35 +119,58 @@ ForwardResult Forward::run() {
       result_.hidden.emplace_back(count(plan_.spans[i].rows, shape_.hidden_size));
   plan_weights();
   if (screened()) plan_screen();
-  if (rows > 0) {
-    const int layer = kLayerPhases + kLotPhases * lots_ + (shape_.gemma() ? kGemmaLayerPhases : 0);
-    const int other = kOtherPhases + (guesses_.empty() ? 0 : kGuessPhases);
-    const int phases = other + layer * static_cast<int>(layers_.size());
+  if (rows > 0)
     model_.team_->run(
-        phases, [](void* self, Member& member) { static_cast<Forward*>(self)->work(member); },
+        phases(), [](void* self, Member& member) { static_cast<Forward*>(self)->work(member); },
         this);
-  }
   if (screened()) result_.logits->choose(best_tokens());
   return std::move(result_);
 }
 
-void Forward::begin_row(int row) {
+// At most so many.
+int Forward::phases() const {
+  int out = kOtherPhases + kMorePhases + (guesses_.empty() ? 0 : kGuessPhases);
+  for (const LayerPart& part : layers_) {
+    const LayerShape& layer = shape_.layer(part.layer);
+    out += kLayerPhases + (layer.reads_token ? kTokenPhases : 0);
+    if (layer.attention >= 0) {
+      const AttentionShape& kind = shape_.attention(part.layer);
+      out += (kind.query_rank > 0 ? kRankPhases : 0) + (kind.norm.after ? 1 : 0);
+    }
+    if (layer.feed < 0 || !shape_.feed(part.layer).mixed()) continue;
+    out += kRouterPhases + kLotPhases * lot_of(shape_.feed(part.layer)).count;
+  }
+  return out;
+}
+
+void Forward::begin_row(Member& member, int row) {
   const SpanInput& input = input_of(row);
+  const ModelWeights& w = model_.weights_;
   const std::int64_t k = row - plan_.span_of(row).first_row;
   float* state = states_ + std::int64_t{row} * width_;
   const float* given = input.resume != nullptr ? input.resume : input.embeddings;
   const auto hidden = static_cast<std::size_t>(shape_.hidden_size);
   const std::int64_t looked_up = input.rows - input.given_rows;
-  if (k >= looked_up)
+  if (k >= looked_up) {
     std::memcpy(state, given + (k - looked_up) * shape_.hidden_size, hidden * sizeof(float));
-  else
-    unpack_row(model_.embed_, input.tokens[k], state);
+  } else {
+    unpack_row(w.embed, input.tokens[k], state);
+    if (shape_.embed_factor != 1.0F)
+      for (std::size_t i = 0; i < hidden; ++i) state[i] *= shape_.embed_factor;
+  }
   std::fill(state + hidden, state + width_, 0.0F);
-  if (shape_.gemma() && k < looked_up) begin_gemma(row);
+  if (k < looked_up && input.canvas) begin_canvas(row);
+  if (shape_.positions > 0 && input.resume == nullptr) {
+    float* learned = own_of(member).row.data();
+    unpack_row(w.positions, input.positions[k], learned);
+    for (std::size_t i = 0; i < hidden; ++i) state[i] += learned[i];
+  }
+  if (shape_.embed_norm && input.resume == nullptr) norm_row(state, w.embed_norm, state);
+  if (shape_.stack.front().residual == Residual::Ladder) std::fill_n(pending(row), width_, 0.0F);
   const auto position = static_cast<float>(input.positions[k]);
   for (Attention& kind : attentions_) {
     float* out = kind.made + std::int64_t{row} * kind.width;
-    std::fill(out + shape_.heads * kind.shape.head_dim, out + kind.width, 0.0F);
+    std::fill(out + kind.shape.heads * kind.shape.head_dim, out + kind.width, 0.0F);
     const int pairs = kind.shape.pairs();
     float* rotation = kind.rotations + std::int64_t{row} * 2 * pairs;
     for (int i = 0; i < pairs; ++i) {
@@ -132,8 +178,8 @@ void Forward::begin_row(int row) {
       float cosine = 0;
       float sine = 0;
       exact_turn(angle, cosine, sine);
-      rotation[i] = cosine * shape_.rope_attention;
-      rotation[pairs + i] = sine * shape_.rope_attention;
+      rotation[i] = cosine * kind.shape.rope_factor;
+      rotation[pairs + i] = sine * kind.shape.rope_factor;
     }
   }
 }
@@ -146,21 +192,12 @@ void Forward::work(Member& member) {
   }
   if (!guesses_.empty()) read_guesses(member);
   member.enter(Part::Embed);
-  member.phase(plan_.rows, [&](int row) { begin_row(row); });
+  member.phase(plan_.rows, [&](int row) { begin_row(member, row); });
+  if (second_ != nullptr) read_tokens(member);
   int attentions = 0;
-  for (std::size_t number = 0; number < layers_.size(); ++number) {
-    const LayerPart& part = layers_[number];
-    if (part.attention) {
-      mix(member, part.layer);
-      weigh(member, part.layer, attentions++);
-    }
-    if (part.mlp) feed(member, part.layer, number);
-    bool wanted = false;
-    for (const SpanInput& input : inputs_)
-      wanted |=
-          std::find(input.hidden.begin(), input.hidden.end(), part.layer) != input.hidden.end();
-    if (wanted) member.phase(1, [&](int) { keep_hidden(part.layer); });
-  }
+  for (std::size_t number = 0; number < layers_.size(); ++number)
+    run_layer(member, number, attentions);
+  add_pending(member);
   if (screened())
     screened_head(member);
   else if (!plan_.logit_rows.empty())
@@ -172,53 +209,86 @@ int Forward::block_rows(int block) const {
   return std::min(kRowBlock, plan_.rows - block * kRowBlock);
 }
 
-// The MLP of a layer, or its experts, or both.
-void Forward::feed(Member& member, int layer, std::size_t number) {
-  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
-  if (w.gate.data != nullptr)
-    feed_dense(member, {w.gate, w.up, w.down, w.gate_bias, w.up_bias, w.down_bias}, w.mlp_norm);
-  if (!w.experts.empty()) feed_experts(member, w, number);
-  if (shape_.gemma()) close_feed(member, w);
+// The parts of a layer that run, one after the other; those of a parallel one read the same stream.
+void Forward::run_layer(Member& member, std::size_t number, int& attentions) {
+  const LayerPart& part = layers_[number];
+  const LayerShape& layer = shape_.layer(part.layer);
+  const bool attends = part.attention && layer.attention >= 0;
+  const bool feeds = part.mlp && layer.feed >= 0;
+  const bool reads = part.mlp && layer.reads_token;
+  if (attends) {
+    mix(member, part.layer, {true, !feeds && !reads});
+    weigh(member, part.layer, attentions++);
+  }
+  if (feeds) feed(member, part.layer, number, {!attends, !reads});
+  if (reads) feed_token(member, part.layer, {!attends && !feeds, true});
+  bool wanted = false;
+  for (const SpanInput& input : inputs_)
+    wanted |= std::find(input.hidden.begin(), input.hidden.end(), part.layer) != input.hidden.end();
+  if (wanted) member.phase(1, [&](int) { keep_hidden(part.layer); });
 }
 
-void Forward::feed_dense(Member& member, const Mlp& w, const float* norm) {
+// The MLP of a layer, or its experts, or both.
+void Forward::feed(Member& member, int layer, std::size_t number, Turn turn) {
+  const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(layer)];
+  const FeedShape& shape = shape_.feed(layer);
+  const Target to = shape.both() ? Target{made_, false} : target(layer, w.after_mlp, turn.first);
+  if (shape.size > 0) feed_dense(member, {w.mlp, shape.activation}, w.mlp_norm, to);
+  if (shape.mixed()) feed_experts(member, layer, number, shape.both() ? Target{mixed_, false} : to);
+  close(member, layer, w.after_mlp, turn, shape.both());
+}
+
+void Forward::feed_dense(Member& member, const Inner& inner, const Norm& norm, Target to) {
   auto& own = own_of(member);
+  const MlpWeights& w = inner.weights;
   const int rows = plan_.rows;
   const int blocks = blocks_of(rows);
   const int threads = model_.team_->size();
-  const int pairs = w.gate.panels / 2;
+  const int pairs = inner.first().panels / 2;
   const int pair_step = chunk_units(pairs, threads);
   const int pair_steps = (pairs + pair_step - 1) / pair_step;
   member.enter(Part::Inner);
-  with_input(member, rows, width_, needs({w.gate.format, w.up.format}), normed(norm),
-             pair_steps * blocks, [&](int chunk, const Activations& input) {
+  with_input(member, rows, width_, inner.needs(), normed(norm), pair_steps * blocks,
+             [&](int chunk, const Activations& input) {
                const int pair = chunk % pair_steps * pair_step;
                const int block = chunk / pair_steps;
-               inner_chunk(member, w, input, pair, std::min(pair_step, pairs - pair),
+               inner_chunk(member, inner, input, pair, std::min(pair_step, pairs - pair),
                            block * kRowBlock, block_rows(block), own.tile.data());
              });
 
   member.enter(Part::Down);
   const int down_step = chunk_units(w.down.panels, threads);
-  const auto down = product(w.down, w.down_bias, down_step);
+  const auto down = product(w.down, w.down_bias, down_step, to);
   member.phase((w.down.panels + down_step - 1) / down_step * blocks,
                [&](int chunk) { down(chunk, inner_); });
 }
 
 // Gate and up for groups of 32 outputs, and their product as the input of the down projection.
-void Forward::inner_chunk(Member& member, const Mlp& w, const Activations& input, int pair,
+void Forward::inner_chunk(Member& member, const Inner& inner, const Activations& input, int pair,
                           int pairs, int row, int rows, float* scratch) {
+  const MlpWeights& w = inner.weights;
+  const auto activate = kernels_.activate[static_cast<int>(inner.activation)];
+  const float* first_bias = w.gate.data != nullptr ? w.gate_bias : w.up_bias;
   float* gate = scratch;
-  float* up = scratch + std::int64_t{kRowBlock} * kGroup;
+  float* second = scratch + std::int64_t{kRowBlock} * kGroup;
   const auto bias_of = [](const float* bias, int at) {
     return bias == nullptr ? nullptr : bias + at * kGroup;
   };
   for (int at = pair; at < pair + pairs; ++at) {
-    kernels_.matmul(w.gate, 2 * at, 2, input, row, rows, gate, kGroup, bias_of(w.gate_bias, at),
-                    false);
-    kernels_.matmul(w.up, 2 * at, 2, input, row, rows, up, kGroup, bias_of(w.up_bias, at), false);
+    const float* up = second;
+    kernels_.matmul(inner.first(), 2 * at, 2, input, row, rows, gate, kGroup,
+                    bias_of(first_bias, at), false);
+    if (inner.given != nullptr)
+      for (int r = 0; r < rows; ++r)
+        std::copy_n(inner.given + (row + r) * inner.stride + at * kGroup, kGroup,
+                    second + r * kGroup);
+    else if (w.gate.data != nullptr)
+      kernels_.matmul(w.up, 2 * at, 2, input, row, rows, second, kGroup, bias_of(w.up_bias, at),
+                      false);
+    else
+      up = nullptr;
     member.enter(Part::Activate);
-    (shape_.gemma() ? kernels_.geglu : kernels_.swiglu)(gate, up, rows * kGroup);
+    activate(gate, up, rows * kGroup);
     for (int r = 0; r < rows; ++r) {
       const float* values = gate + r * kGroup;
       if (is_integer(w.down.format))
@@ -232,15 +302,18 @@ void Forward::inner_chunk(Member& member, const Mlp& w, const Activations& input
 }
 
 void Forward::keep_hidden(int layer) {
+  const bool ladder = shape_.stack.front().residual == Residual::Ladder;
   std::size_t out = 0;
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     for (const int wanted : inputs_[i].hidden) {
       float* to = result_.hidden[out++].data();
       if (wanted != layer) continue;
-      for (int r = 0; r < plan_.spans[i].rows; ++r)
-        std::memcpy(to + std::int64_t{r} * shape_.hidden_size,
-                    states_ + std::int64_t{plan_.spans[i].first_row + r} * width_,
-                    static_cast<std::size_t>(shape_.hidden_size) * sizeof(float));
+      for (int r = 0; r < plan_.spans[i].rows; ++r) {
+        const int row = plan_.spans[i].first_row + r;
+        float* kept = to + std::int64_t{r} * shape_.hidden_size;
+        std::copy_n(state(row), shape_.hidden_size, kept);
+        for (int k = 0; ladder && k < shape_.hidden_size; ++k) kept[k] += pending(row)[k];
+      }
     }
 }
 

@@ -23,9 +23,13 @@ struct Model::Workspace {
     Stopwatch watch;
   };
   Buffer<float> states;     // the residual stream [rows, padded hidden]
-  Buffer<float> fed;        // what attention or an MLP made, if it is normed first
-  Buffer<float> mixed;      // what experts made, if it is normed first
+  Buffer<float> made;       // what a part made, if that is not added as it is
+  Buffer<float> mixed;      // what experts beside an MLP made
+  Buffer<float> pending;    // what parts made that is added later
   Buffer<float> queries;    // [rows, heads * padded head_dim]
+  Buffer<float> keys;       // the same, if all heads together are normed
+  Buffer<float> ranked;     // what low-rank queries are made of
+  Buffer<float> inputs;     // second embeddings [rows, layers * padded width]
   Buffer<float> attended;   // of each kind of attention: [rows, padded heads * head_dim]
   Buffer<float> parts;      // [rows, heads, blocks, part] of attention that threads share
   Buffer<float> rotations;  // of each kind: [rows, pairs cosines, pairs sines]
@@ -33,7 +37,7 @@ struct Model::Workspace {
   InputBuffer inner;      // of the down projection
   InputBuffer sent;       // rows of experts, side by side
   Buffer<float> routed;   // logits of the router
-  Buffer<float> made;     // what experts made [places, width]
+  Buffer<float> results;  // of experts [places, width]
   Buffer<float> weights;  // of the experts of each row
   Buffer<int> chosen;     // the experts of each row
   // Of each part of layers and each lot of rows: who comes late counts the chunks of all of them.
@@ -68,6 +72,16 @@ class Forward {
     int part_blocks = 0;  // of a query, if threads share the blocks of a tile
   };
 
+  // Where a part's result goes, and whether it is added to what is there.
+  struct Target {
+    float* rows;
+    bool add;
+  };
+  // Whether a part is the first or the last one of its layer that runs.
+  struct Turn {
+    bool first, last;
+  };
+
   Model::Workspace::Member& own_of(const Member& member) {
     return space_.members[static_cast<std::size_t>(member.index())];
   }
@@ -78,34 +92,65 @@ class Forward {
   int first_block(const RowView& row) const;
   int end_block(const SpanPlan& span, const RowView& row) const;
   std::int64_t part_at(const Attention& kind, std::int64_t row, int head) const;
-  const float* attended(const Attention& kind, int row, float* out) const;
-  Attention& attention(int layer) { return attentions_[shape_.kind(layer)]; }
-  void mix(Member& member, int layer);
-  void project_head(Member& member, int unit, int row, int rows, const Activations& input,
-                    int layer, float* scratch);
-  void rotate(const Attention& kind, float* head, int row, const float* norm) const;
+  const float* attended(const Attention& kind, const float* sinks, int row, float* out) const;
+  Attention& attention(int layer) {
+    return attentions_[static_cast<std::size_t>(shape_.layer(layer).attention)];
+  }
+  void mix(Member& member, int layer, Turn turn);
   void attend(const Attention& kind, const Tile& tile, int layer, float* scores);
+  // Queries, keys and values (forward_queries.cpp).
+  void project(Member& member, int layer);
+  void project_ranked(Member& member, int layer);
+  void project_query(Member& member, int head, int row, int rows, const Activations& input,
+                     int layer);
+  void project_kept(Member& member, int unit, int row, int rows, const Activations& input,
+                    int layer, float* scratch);
+  void norm_all_heads(int row, int layer);
+  void finish_query(const Attention& kind, float* query, int row, const float* norm) const;
+  void scale_query(const Attention& kind, float* query, int row) const;
+  void finish_head(const Attention& kind, float* head, int row, const float* norm) const;
+  void rotate(const Attention& kind, float* head, int row) const;
+  // What a part made, and the residual stream (forward_residual.cpp).
+  // Whether what a part made goes where it is added as it is.
+  bool direct(int layer, const Norm& after) const {
+    const LayerShape& shape = shape_.layer(layer);
+    return after.gain == nullptr && shape.factor == 1.0F && shape.residual != Residual::Ladder;
+  }
+  void plan_residual();
+  Target target(int layer, const Norm& after, bool first) const;
+  void norm_row(const float* row, const Norm& norm, float* out) const;
+  // `joined`: the part was an MLP and experts.
+  void close(Member& member, int layer, const Norm& after, Turn turn, bool joined = false);
+  void join(int row, const LayerWeights& weights);
+  void add_pending(Member& member);
+  float* made(int row) { return made_ + std::int64_t{row} * width_; }
+  float* mixed(int row) { return mixed_ + std::int64_t{row} * width_; }
+  float* pending(int row) { return pending_ + std::int64_t{row} * width_; }
+  // Second embeddings (forward_tokens.cpp).
+  bool reads_tokens() const;
+  void read_tokens(Member& member);
+  void finish_token(int row, float* scratch);
+  void feed_token(Member& member, int layer, Turn turn);
   // Experts (forward_experts.cpp).
   int plan_lots();
-  void feed_experts(Member& member, const LayerWeights& weights, std::size_t number);
-  void route_rows(Member& member, const LayerWeights& weights);
+  struct Lot {
+    int rows = 0;  // that are sent to experts together
+    int count = 0;
+  };
+  Lot lot_of(const FeedShape& feed) const;
+  void feed_experts(Member& member, int layer, std::size_t number, Target to);
+  void route_rows(Member& member, const LayerWeights& weights, const MixtureShape& mixture);
   // Of the rows [row, row + rows), which `routing` counts from 0.
-  void feed_lot(Member& member, const LayerWeights& weights, Routing& routing, int row, int rows);
-  void send_rows(Member& member, const LayerWeights& weights, Routing& routing, int row, int rows);
-  void add_experts(const Routing& routing, int row, int number);
-  // Gemma 4's layers, and how the guess of a canvas enters them (forward_gemma.cpp).
-  void plan_gemma();
+  void feed_lot(Member& member, int layer, Routing& routing, int row, int rows, Target to);
+  void send_rows(Member& member, int layer, Routing& routing, int row, int rows);
+  void add_experts(const Routing& routing, const MixtureShape& mixture, int row, int number,
+                   Target to);
+  // How the guess of a canvas enters (forward_canvas.cpp).
+  void plan_guesses();
   bool in_canvas(int row) const { return input_of(row).canvas; }
   void read_guesses(Member& member);
   void mean_embeddings(std::size_t first, std::size_t end);
-  void begin_gemma(int row);
-  void add(const float* row, float* out) const;
-  void close_attention(Member& member, const LayerWeights& weights);
-  void close_feed(Member& member, const LayerWeights& weights);
-  float* fed(int row) { return fed_ + std::int64_t{row} * width_; }
-  float* experts_made(int row) {
-    return mixed_ == nullptr ? state(row) : mixed_ + std::int64_t{row} * width_;
-  }
+  void begin_canvas(int row);
   // The logits, or the best tokens if nothing else is asked (forward_head.cpp).
   auto head_input();
   void head_product(const Matrix& weight, int panel, int panels, const Activations& input, int row,
@@ -117,38 +162,47 @@ class Forward {
   std::vector<std::int32_t> best_tokens() const;
   // All layers (forward.cpp), and their products (forward_products.hpp).
   void work(Member& member);
-  void begin_row(int row);
-  void feed(Member& member, int layer, std::size_t number);
+  int phases() const;
+  void begin_row(Member& member, int row);
+  void run_layer(Member& member, std::size_t number, int& attentions);
+  void feed(Member& member, int layer, std::size_t number, Turn turn);
   const SpanInput& input_of(int row) const {
     return inputs_[static_cast<std::size_t>(&plan_.span_of(row) - plan_.spans.data())];
   }
   float* state(int row) { return states_ + std::int64_t{row} * width_; }
   int block_rows(int block) const;
-  auto normed(const float* weight);
-  auto product(const Matrix& weight, const float* bias, int step);
-  // One MLP, and the biases of its first two matrices or null.
-  struct Mlp {
-    const Matrix& gate;
-    const Matrix& up;
-    const Matrix& down;
-    const float* gate_bias = nullptr;
-    const float* up_bias = nullptr;
-    const float* down_bias = nullptr;
-  };
-  void feed_dense(Member& member, const Mlp& weights, const float* norm);
-  void inner_chunk(Member& member, const Mlp& weights, const Activations& input, int pair,
-                   int pairs, int row, int rows, float* scratch);
-  void keep_hidden(int layer);
-  // The attention weights that were asked for; of the `number`-th attention that runs.
-  void plan_weights();
-  void weigh(Member& member, int layer, int number);
-
+  auto normed(const Norm& norm);
+  auto product(const Matrix& weight, const float* bias, int step, Target to);
   // Which forms of its input a product needs.
   struct Needs {
     bool integers = false;
     bool floats = false;
   };
   static Needs needs(std::initializer_list<Format> formats);
+
+  // What the inner values of an MLP are made of. Those of second embeddings have no `up`: they are
+  // `given`, [rows, stride].
+  struct Inner {
+    const MlpWeights& weights;
+    Activation activation;
+    const float* given = nullptr;
+    std::int64_t stride = 0;
+
+    // What the activation is a function of.
+    const Matrix& first() const { return weights.gate.data != nullptr ? weights.gate : weights.up; }
+    Needs needs() const {
+      return given != nullptr || weights.gate.data == nullptr
+                 ? Forward::needs({first().format})
+                 : Forward::needs({weights.gate.format, weights.up.format});
+    }
+  };
+  void feed_dense(Member& member, const Inner& inner, const Norm& norm, Target to);
+  void inner_chunk(Member& member, const Inner& inner, const Activations& input, int pair,
+                   int pairs, int row, int rows, float* scratch);
+  void keep_hidden(int layer);
+  // The attention weights that were asked for; of the `number`-th attention that runs.
+  void plan_weights();
+  void weigh(Member& member, int layer, int number);
 
   // Runs work(chunk, input) over `chunks`, where `input` holds `rows` prepared rows: fill(row,
   // out) writes a row as float32 into out, or returns where it already is.
@@ -173,20 +227,25 @@ class Forward {
   std::vector<Weighed> weighed_;
 
   int width_;        // padded hidden size
-  int inner_width_;  // padded intermediate size
+  int inner_width_;  // padded inner size of MLPs and experts
   std::int64_t score_stride_ = 0;
   std::vector<Attention> attentions_;
   float* parts_ = nullptr;
   float* states_ = nullptr;
-  float* fed_ = nullptr;    // null unless the model is Gemma 4
-  float* mixed_ = nullptr;  // the same
   float* queries_ = nullptr;
-  float* routed_ = nullptr;
+  // Null if no layer needs them.
   float* made_ = nullptr;
+  float* mixed_ = nullptr;
+  float* pending_ = nullptr;
+  float* keys_ = nullptr;
+  float* ranked_ = nullptr;
+  std::int64_t ranked_stride_ = 0;
+  float* second_ = nullptr;  // embeddings
+  float* routed_ = nullptr;
+  float* results_ = nullptr;
   float* expert_weights_ = nullptr;
   int* chosen_ = nullptr;
-  int lot_ = 0;   // rows that are sent to experts together
-  int lots_ = 0;  // of all rows
+  std::size_t lots_ = 0;  // of all rows, at most
   Activations sent_;
   Activations inner_;
   // Rows of a canvas that read a guess, and which row of it.

@@ -1,6 +1,5 @@
 // The attention of a forward's layers.
 #include <algorithm>
-#include <cmath>
 
 #include "forward_products.hpp"
 
@@ -8,7 +7,7 @@ namespace paradecode {
 
 void Forward::plan_tiles(Attention& kind) {
   const Plan& plan = kind.plan;
-  const int group = shape_.heads / kind.shape.kv_heads;
+  const int group = kind.shape.heads / kind.shape.kv_heads;
   const int splits = (group + kMaxQueries - 1) / kMaxQueries;
   const int most_heads = (group + splits - 1) / splits;
   const int most_rows = kMaxQueries / most_heads;
@@ -65,37 +64,32 @@ int Forward::end_block(const SpanPlan& span, const RowView& row) const {
 }
 
 std::int64_t Forward::part_at(const Attention& kind, std::int64_t row, int head) const {
-  return (row * shape_.heads + head) * kind.part_blocks * part_floats(kind.dim);
+  return (row * kind.shape.heads + head) * kind.part_blocks * part_floats(kind.dim);
 }
 
-// What the heads of a row made, as the input of the output projection.
-const float* Forward::attended(const Attention& kind, int row, float* out) const {
+// What the heads of a row made, as the input of the output projection. `sinks` may be null.
+const float* Forward::attended(const Attention& kind, const float* sinks, int row,
+                               float* out) const {
   if (kind.part_blocks == 0) return kind.made + std::int64_t{row} * kind.width;
   const SpanPlan& span = kind.plan.span_of(row);
   const RowView& view = span.row_views[static_cast<std::size_t>(row - span.first_row)];
   const int size = kind.shape.head_dim;
-  for (int head = 0; head < shape_.heads; ++head)
+  for (int head = 0; head < kind.shape.heads; ++head)
     kernels_.merge_parts(parts_ + part_at(kind, row, head), first_block(view),
-                         end_block(span, view), kind.dim, size, out + head * size);
-  std::fill(out + shape_.heads * size, out + kind.width, 0.0F);
+                         end_block(span, view), kind.dim, size,
+                         sinks == nullptr ? nullptr : sinks + head, out + head * size);
+  std::fill(out + kind.shape.heads * size, out + kind.width, 0.0F);
   return out;
 }
 
 // The attention of a layer.
-void Forward::mix(Member& member, int layer) {
-  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
+void Forward::mix(Member& member, int layer, Turn turn) {
+  const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(layer)];
   const Attention& kind = attention(layer);
   auto& own = own_of(member);
   const int rows = plan_.rows;
-  const int blocks = blocks_of(rows);
-  const int units = shape_.heads + 2 * kind.shape.kv_heads;
   member.enter(Part::Queries);
-  with_input(member, rows, width_, needs({w.q.format, w.k.format, w.v.format}), normed(w.attn_norm),
-             units * blocks, [&](int chunk, const Activations& input) {
-               const int block = chunk / units;
-               project_head(member, chunk % units, block * kRowBlock, block_rows(block), input,
-                            layer, own.tile.data());
-             });
+  project(member, layer);
 
   member.enter(Part::Attend);
   member.phase(static_cast<int>(kind.tiles.size()), [&](int chunk) {
@@ -106,71 +100,10 @@ void Forward::mix(Member& member, int layer) {
   const int o_step = chunk_units(w.o.panels, model_.team_->size());
   with_input(
       member, rows, kind.width, needs({w.o.format}),
-      [&](int row, float* out) { return attended(kind, row, out); },
-      (w.o.panels + o_step - 1) / o_step * blocks, product(w.o, w.o_bias, o_step));
-  if (shape_.gemma()) close_attention(member, w);
-}
-
-// Projects one head of queries, keys or values, and brings it where attention reads it.
-void Forward::project_head(Member& member, int unit, int row, int rows, const Activations& input,
-                           int layer, float* scratch) {
-  const LayerWeights& w = model_.layers_[static_cast<std::size_t>(layer)];
-  const Attention& kind = attention(layer);
-  const int dim = kind.dim;
-  const int panels = dim / kLanes;
-  const auto bias_of = [&](const float* bias, int head) {
-    return bias == nullptr ? nullptr : bias + head * dim;
-  };
-  if (unit < shape_.heads) {
-    const std::int64_t stride = std::int64_t{shape_.heads} * dim;
-    float* out = queries_ + row * stride + unit * dim;
-    kernels_.matmul(w.q, unit * panels, panels, input, row, rows, out, stride,
-                    bias_of(w.q_bias, unit), false);
-    member.enter(Part::Rotate);
-    const float scale =
-        kind.shape.scaled ? 1.0F / std::sqrt(static_cast<float>(kind.shape.head_dim)) : 1.0F;
-    for (int r = 0; r < rows; ++r) {
-      float* query = out + r * stride;
-      rotate(kind, query, row + r, w.q_norm);
-      for (int d = 0; d < dim; ++d) query[d] *= scale;
-    }
-    member.enter(Part::Queries);
-    return;
-  }
-  const bool is_key = unit < shape_.heads + kind.shape.kv_heads;
-  const int head = (unit - shape_.heads) % kind.shape.kv_heads;
-  const Matrix& weight = is_key ? w.k : w.v;
-  kernels_.matmul(weight, head * panels, panels, input, row, rows, scratch, dim,
-                  bias_of(is_key ? w.k_bias : w.v_bias, head), false);
-  member.enter(Part::Rotate);
-  for (int r = 0; r < rows; ++r) {
-    float* values = scratch + std::int64_t{r} * dim;
-    const Slot& slot = kind.plan.slots[static_cast<std::size_t>(row + r)];
-    if (is_key) {
-      rotate(kind, values, row + r, w.k_norm);
-      model_.cache_.put_key(slot, layer, head, values, kernels_);
-    } else {
-      if (w.v_norm != nullptr)
-        kernels_.rms_norm(values, w.v_norm, kind.shape.head_dim, dim, shape_.norm_epsilon, values);
-      model_.cache_.put_value(slot, layer, head, values, kernels_);
-    }
-  }
-  count_bytes(static_cast<std::size_t>(rows) * model_.cache_.head_slot_bytes(layer) / 2);
-  member.enter(Part::Queries);
-}
-
-void Forward::rotate(const Attention& kind, float* head, int row, const float* norm) const {
-  if (norm != nullptr)
-    kernels_.rms_norm(head, norm, kind.shape.head_dim, kind.dim, shape_.norm_epsilon, head);
-  const int pairs = kind.shape.pairs();
-  const float* cosines = kind.rotations + std::int64_t{row} * 2 * pairs;
-  const float* sines = cosines + pairs;
-  for (int i = 0; i < pairs; ++i) {
-    const float low = head[i];
-    const float high = head[i + pairs];
-    head[i] = low * cosines[i] - high * sines[i];
-    head[i + pairs] = high * cosines[i] + low * sines[i];
-  }
+      [&](int row, float* out) { return attended(kind, w.sinks, row, out); },
+      (w.o.panels + o_step - 1) / o_step * blocks_of(rows),
+      product(w.o, w.o_bias, o_step, target(layer, w.after_attn, turn.first)));
+  close(member, layer, w.after_attn, turn);
 }
 
 void Forward::attend(const Attention& kind, const Tile& tile, int layer, float* scores) {
@@ -184,17 +117,24 @@ void Forward::attend(const Attention& kind, const Tile& tile, int layer, float* 
   out.fetches = tile.row == 0;
   out.scores = scores;
   out.score_stride = score_stride_;
+  out.softcap = kind.shape.softcap;
+  out.slopes = !kind.shape.slopes.empty();
+  const float* sinks = model_.weights_.layers[static_cast<std::size_t>(layer)].sinks;
+  const int cached = shape_.cached(layer);
   for (int scratch = 0; scratch < 2; ++scratch) {
-    out.keys[scratch] = model_.cache_.keys(scratch == 1, layer, tile.kv_head);
-    out.values[scratch] = model_.cache_.values(scratch == 1, layer, tile.kv_head);
-    out.stretch[scratch] = model_.cache_.stretch(scratch == 1, layer);
+    out.keys[scratch] = model_.cache_.keys(scratch == 1, cached, tile.kv_head);
+    out.values[scratch] = model_.cache_.values(scratch == 1, cached, tile.kv_head);
+    out.stretch[scratch] = model_.cache_.stretch(scratch == 1, cached);
   }
   for (int r = 0; r < tile.rows; ++r)
     for (int h = 0; h < tile.heads; ++h) {
       const std::int64_t row = span.first_row + tile.row + r;
       const int head = tile.head + h;
       out.row[out.count] = tile.row + r;
-      out.query[out.count] = queries_ + (row * shape_.heads + head) * kind.dim;
+      out.query[out.count] = queries_ + (row * kind.shape.heads + head) * kind.dim;
+      out.position[out.count] = plan_.positions[static_cast<std::size_t>(row)];
+      if (out.slopes) out.slope[out.count] = kind.shape.slopes[static_cast<std::size_t>(head)];
+      if (sinks != nullptr) out.sink[out.count] = sinks + head;
       out.out[out.count] = kind.made + row * kind.width + head * kind.shape.head_dim;
       out.parts[out.count] = kind.part_blocks == 0 ? nullptr : parts_ + part_at(kind, row, head);
       ++out.count;
@@ -202,7 +142,7 @@ void Forward::attend(const Attention& kind, const Tile& tile, int layer, float* 
   const int seen =
       std::min(span.view.prefix_length + span.view.extra_length, tile.end_block * kAttentionBlock) -
       tile.first_block * kAttentionBlock;
-  count_bytes(static_cast<std::size_t>(seen) * model_.cache_.head_slot_bytes(layer));
+  count_bytes(static_cast<std::size_t>(seen) * model_.cache_.head_slot_bytes(cached));
   if (model_.cache_.half())
     kernels_.attention_f16(out);
   else

@@ -5,27 +5,42 @@
 
 namespace paradecode {
 
-// Divides the rows into lots that are sent to experts together; returns the places that one needs.
+// How the rows are divided into lots that are sent to experts together. A row is copied for each of
+// its experts. With all rows at once the copies would take much memory, and with fewer than a block
+// for each expert the weights would pass by more often.
+Forward::Lot Forward::lot_of(const FeedShape& feed) const {
+  Lot out;
+  out.rows = std::min(plan_.rows, feed.mixture.rows_for(kRowBlock));
+  out.count = out.rows > 0 ? (plan_.rows + out.rows - 1) / out.rows : 0;
+  return out;
+}
+
+// Takes memory for the experts of all kinds of layers; returns the places that a lot needs.
 int Forward::plan_lots() {
-  const MixtureShape& mixture = shape_.mixture;
+  int places = 0;
+  int experts = 0;
+  int chosen = 0;
+  for (const FeedShape& feed : shape_.feeds) {
+    if (!feed.mixed()) continue;
+    const Lot lot = lot_of(feed);
+    lots_ = std::max(lots_, static_cast<std::size_t>(lot.count));
+    if (lot.rows > 0) places = std::max(places, feed.mixture.most_places(lot.rows));
+    experts = std::max(experts, feed.mixture.experts);
+    chosen = std::max(chosen, feed.mixture.chosen);
+  }
+  if (experts == 0) return 0;
   const int rows = plan_.rows;
-  // A row is copied for each of its experts. With all rows at once the copies would take much
-  // memory, and with fewer than a block for each expert the weights would pass by more often.
-  lot_ = std::min(rows, mixture.rows_for(kRowBlock));
-  lots_ = lot_ > 0 ? (rows + lot_ - 1) / lot_ : 0;
-  const int places = lot_ > 0 ? mixture.most_places(lot_) : 0;
   sent_ = space_.sent.shape(places, width_);
-  made_ = space_.made.need(count(places, width_));
-  routed_ = space_.routed.need(count(rows, round_up(mixture.experts, 2 * kLanes)));
-  expert_weights_ = space_.weights.need(count(rows, mixture.chosen));
-  chosen_ = space_.chosen.need(count(rows, mixture.chosen));
-  space_.routings.resize(layers_.size() * static_cast<std::size_t>(lots_));
+  results_ = space_.results.need(count(places, width_));
+  routed_ = space_.routed.need(count(rows, round_up(experts, 2 * kLanes)));
+  expert_weights_ = space_.weights.need(count(rows, chosen));
+  chosen_ = space_.chosen.need(count(rows, chosen));
+  space_.routings.resize(layers_.size() * lots_);
   return places;
 }
 
 // The router's logits, and the experts of each row.
-void Forward::route_rows(Member& member, const LayerWeights& w) {
-  const MixtureShape& mixture = shape_.mixture;
+void Forward::route_rows(Member& member, const LayerWeights& w, const MixtureShape& mixture) {
   const int rows = plan_.rows;
   const std::int64_t stride = w.router.panels * kLanes;
   member.enter(Part::Inner);
@@ -33,27 +48,27 @@ void Forward::route_rows(Member& member, const LayerWeights& w) {
              [&](int block, const Activations& input) {
                kernels_.matmul(w.router, 0, w.router.panels, input, block * kRowBlock,
                                block_rows(block), routed_ + block * kRowBlock * stride, stride,
-                               nullptr, false);
+                               w.router_logit_bias, false);
              });
+  const RouterVectors vectors{w.router_bias, w.router_score_norm, w.router_gain};
   member.phase(rows, [&](int row) {
     const std::int64_t first = std::int64_t{row} * mixture.chosen;
-    route(routed_ + row * stride, w.router_bias, mixture, chosen_ + first, expert_weights_ + first);
-    if (w.router_gain != nullptr)
-      for (std::int64_t k = first; k < first + mixture.chosen; ++k)
-        expert_weights_[k] *= w.router_gain[chosen_[k]];
+    route(routed_ + row * stride, vectors, mixture, shape_.norm_epsilon, chosen_ + first,
+          expert_weights_ + first);
   });
 }
 
 // Brings the rows of each expert side by side.
-void Forward::send_rows(Member& member, const LayerWeights& w, Routing& routing, int row,
-                        int rows) {
+void Forward::send_rows(Member& member, int layer, Routing& routing, int row, int rows) {
   auto& own = own_of(member);
-  const int* chosen = chosen_ + std::int64_t{row} * shape_.mixture.chosen;
-  member.phase(1, [&](int) { routing.plan(shape_.mixture, chosen, rows, kRowBlock); });
+  const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(layer)];
+  const FeedShape& feed = shape_.feed(layer);
+  const int* chosen = chosen_ + std::int64_t{row} * feed.mixture.chosen;
+  member.phase(1, [&](int) { routing.plan(feed.mixture, chosen, rows, kRowBlock); });
   Needs forms;
   for (const ExpertBlock& block : routing.blocks()) {
-    const ExpertWeights& expert = w.experts[static_cast<std::size_t>(block.expert)];
-    const Needs more = needs({expert.gate.format, expert.up.format});
+    const Inner inner{w.experts[static_cast<std::size_t>(block.expert)], feed.activation};
+    const Needs more = inner.needs();
     forms.integers |= more.integers;
     forms.floats |= more.floats;
   }
@@ -70,17 +85,22 @@ void Forward::send_rows(Member& member, const LayerWeights& w, Routing& routing,
   });
 }
 
-void Forward::feed_experts(Member& member, const LayerWeights& w, std::size_t number) {
-  route_rows(member, w);
-  for (int lot = 0; lot < lots_; ++lot) {
-    const std::size_t at = number * static_cast<std::size_t>(lots_) + static_cast<std::size_t>(lot);
-    feed_lot(member, w, space_.routings[at], lot * lot_, std::min(lot_, plan_.rows - lot * lot_));
+void Forward::feed_experts(Member& member, int layer, std::size_t number, Target to) {
+  const FeedShape& feed = shape_.feed(layer);
+  route_rows(member, model_.weights_.layers[static_cast<std::size_t>(layer)], feed.mixture);
+  const Lot lot = lot_of(feed);
+  for (int i = 0; i < lot.count; ++i) {
+    const std::size_t at = number * lots_ + static_cast<std::size_t>(i);
+    feed_lot(member, layer, space_.routings[at], i * lot.rows,
+             std::min(lot.rows, plan_.rows - i * lot.rows), to);
   }
 }
 
-void Forward::feed_lot(Member& member, const LayerWeights& w, Routing& routing, int row, int rows) {
+void Forward::feed_lot(Member& member, int layer, Routing& routing, int row, int rows, Target to) {
   auto& own = own_of(member);
-  send_rows(member, w, routing, row, rows);
+  const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(layer)];
+  const FeedShape& feed = shape_.feed(layer);
+  send_rows(member, layer, routing, row, rows);
   // Chunks of each block of rows; those of a smaller expert that do not exist are empty.
   const std::vector<ExpertBlock>& blocks = routing.blocks();
   const auto block_count = static_cast<int>(blocks.size());
@@ -93,38 +113,42 @@ void Forward::feed_lot(Member& member, const LayerWeights& w, Routing& routing, 
   member.enter(Part::Inner);
   member.phase(block_count * steps, [&](int chunk) {
     const ExpertBlock& block = blocks[static_cast<std::size_t>(chunk / steps)];
-    const ExpertWeights& e = w.experts[static_cast<std::size_t>(block.expert)];
+    const Inner inner{w.experts[static_cast<std::size_t>(block.expert)], feed.activation};
     int first = 0;
-    const int pairs = share(e.gate.panels / 2, chunk, first);
-    inner_chunk(member, {e.gate, e.up, e.down}, sent_, first, pairs, block.place, block.rows,
-                own.tile.data());
+    const int pairs = share(inner.first().panels / 2, chunk, first);
+    inner_chunk(member, inner, sent_, first, pairs, block.place, block.rows, own.tile.data());
   });
   member.enter(Part::Down);
   member.phase(block_count * steps, [&](int chunk) {
     const ExpertBlock& block = blocks[static_cast<std::size_t>(chunk / steps)];
-    const Matrix& down = w.experts[static_cast<std::size_t>(block.expert)].down;
+    const MlpWeights& expert = w.experts[static_cast<std::size_t>(block.expert)];
+    const Matrix& down = expert.down;
     int first = 0;
     const int panels = share(down.panels, chunk, first);
     kernels_.matmul(down, first, panels, inner_, block.place, block.rows,
-                    made_ + std::int64_t{block.place} * width_ + first * kLanes, width_, nullptr,
+                    results_ + std::int64_t{block.place} * width_ + first * kLanes, width_,
+                    expert.down_bias == nullptr ? nullptr : expert.down_bias + first * kLanes,
                     false);
   });
-  member.phase(rows, [&](int number) { add_experts(routing, row + number, number); });
+  member.phase(rows,
+               [&](int number) { add_experts(routing, feed.mixture, row + number, number, to); });
 }
 
 // Adds what a row's experts made, the shared one, then the best first.
-void Forward::add_experts(const Routing& routing, int row, int number) {
-  const MixtureShape& mixture = shape_.mixture;
-  float* out = experts_made(row);
-  if (mixed_ != nullptr) std::fill(out, out + width_, 0.0F);
+void Forward::add_experts(const Routing& routing, const MixtureShape& mixture, int row, int number,
+                          Target to) {
+  float* out = to.rows + std::int64_t{row} * width_;
+  if (!to.add) std::fill_n(out, width_, 0.0F);
   const float* own = expert_weights_ + std::int64_t{row} * mixture.chosen;
   const auto made = [&](int k) {
-    return made_ + std::int64_t{routing.place_of(number, k)} * width_;
+    const int place = routing.place_of(number, k);
+    return place < 0 ? nullptr : results_ + std::int64_t{place} * width_;
   };
   const float* shared = mixture.shared_size > 0 ? made(mixture.chosen) : nullptr;
   for (int i = 0; i < shape_.hidden_size; ++i) {
     float sum = shared == nullptr ? 0.0F : shared[i];
-    for (int k = 0; k < mixture.chosen; ++k) sum += own[k] * made(k)[i];
+    for (int k = 0; k < mixture.chosen; ++k)
+      if (const float* result = made(k); result != nullptr) sum += own[k] * result[i];
     out[i] += sum;
   }
 }

@@ -26,8 +26,7 @@ std::size_t logit_bytes(int panels, int rows) {
 auto Forward::head_input() {
   return [this](int row, float* out) {
     const std::int64_t from = plan_.logit_rows[static_cast<std::size_t>(row)];
-    kernels_.rms_norm(states_ + from * width_, model_.norm_, shape_.hidden_size, width_,
-                      shape_.norm_epsilon, out);
+    norm_row(states_ + from * width_, model_.weights_.norm, out);
     return out;
   };
 }
@@ -37,9 +36,11 @@ void Forward::head_product(const Matrix& weight, int panel, int panels, const Ac
                            int row, int end) {
   const std::int64_t stride = LogitRows::stride_for(shape_.outputs);
   count_bytes(logit_bytes(panels, end - row));
+  const float* bias = model_.weights_.head_bias;
   kernels_.matmul(weight, panel, panels, input, row, end - row,
-                  result_.logits->writable(row) + panel * kLanes, stride, nullptr, false);
-  if (shape_.gemma())
+                  result_.logits->writable(row) + panel * kLanes, stride,
+                  bias == nullptr ? nullptr : bias + panel * kLanes, false);
+  if (shape_.softcap > 0)
     for (int r = row; r < end; ++r)
       kernels_.cap(result_.logits->writable(r) + panel * kLanes, shape_.softcap,
                    std::int64_t{panels} * kLanes);
@@ -54,7 +55,7 @@ void Forward::head_product(const Matrix& weight, int panel, int panels, const Ac
 }
 
 void Forward::head(Member& member) {
-  const Matrix& weight = model_.head_;
+  const Matrix& weight = model_.weights_.head;
   const auto rows = static_cast<int>(plan_.logit_rows.size());
   const int step = std::max(1, weight.panels / (model_.team_->size() * 4 * kShare));
   const int steps = (weight.panels + step - 1) / step;
@@ -74,14 +75,14 @@ bool Forward::screened() const {
 }
 
 void Forward::plan_screen() {
-  const int steps = screen_steps(model_.head_.panels, model_.team_->size());
+  const int steps = screen_steps(model_.weights_.head.panels, model_.team_->size());
   about_.resize(static_cast<std::size_t>(steps) * plan_.logit_rows.size());
   best_.resize(about_.size());
 }
 
 void Forward::screened_head(Member& member) {
   const Screen& screen = *model_.screen_;
-  const Matrix& weight = model_.head_;
+  const Matrix& weight = model_.weights_.head;
   const auto rows = static_cast<int>(plan_.logit_rows.size());
   const int steps = screen_steps(weight.panels, model_.team_->size());
   const int step = screen_step(weight.panels, model_.team_->size());
@@ -119,7 +120,7 @@ void Forward::screened_head(Member& member) {
       float exact[kScreenedRows * kLanes];
       kernels_.matmul(weight, panel, 1, input, 0, rows, exact, kLanes, nullptr, false);
       // What they are about is capped; a cap brings logits no further apart.
-      if (shape_.gemma()) kernels_.cap(exact, shape_.softcap, std::int64_t{rows} * kLanes);
+      if (shape_.softcap > 0) kernels_.cap(exact, shape_.softcap, std::int64_t{rows} * kLanes);
       floors[r] = -INFINITY;
       for (int i = 0; i < kLanes && panel * kLanes + i < shape_.outputs; ++i)
         if (exact[r * kLanes + i] > floors[r]) floors[r] = exact[r * kLanes + i];

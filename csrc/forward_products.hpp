@@ -54,26 +54,25 @@ inline void Forward::with_input(Member& member, int rows, int width, Needs needs
   member.phase(chunks, [&](int chunk) { work(chunk, input); });
 }
 
-// Fills a row of a product's input with the normed residual stream.
-inline auto Forward::normed(const float* weight) {
-  return [this, weight](int row, float* out) {
-    kernels_.rms_norm(state(row), weight, shape_.hidden_size, width_, shape_.norm_epsilon, out);
+// Fills a row of a product's input with the residual stream, normed if there is a norm.
+inline auto Forward::normed(const Norm& norm) {
+  return [this, &norm](int row, float* out) -> const float* {
+    if (norm.gain == nullptr) return state(row);
+    norm_row(state(row), norm, out);
     return out;
   };
 }
 
-// A chunk of a product, `step` panels wide, that is added to the residual stream, or kept where it
-// is normed first.
-inline auto Forward::product(const Matrix& weight, const float* bias, int step) {
-  return [this, &weight, bias, step](int chunk, const Activations& input) {
-    float* out = fed_ == nullptr ? states_ : fed_;
+// A chunk of a product, `step` panels wide.
+inline auto Forward::product(const Matrix& weight, const float* bias, int step, Target to) {
+  return [this, &weight, bias, step, to](int chunk, const Activations& input) {
     const int steps = (weight.panels + step - 1) / step;
     const int panel = chunk % steps * step;
     const int block = chunk / steps;
     kernels_.matmul(weight, panel, std::min(step, weight.panels - panel), input, block * kRowBlock,
                     block_rows(block),
-                    out + std::int64_t{block} * kRowBlock * width_ + panel * kLanes, width_,
-                    bias == nullptr ? nullptr : bias + panel * kLanes, fed_ == nullptr);
+                    to.rows + std::int64_t{block} * kRowBlock * width_ + panel * kLanes, width_,
+                    bias == nullptr ? nullptr : bias + panel * kLanes, to.add);
   };
 }
 

@@ -23,6 +23,6 @@ void matmul_by_tiles(const Matrix& weight, int panel, int panels, const Activati
 void attention_f16(const AttentionTile& tile);
 void attention_f32(const AttentionTile& tile);
 void merge_parts(const float* parts, int first_block, int end_block, int padded_dim, int head_dim,
-                 float* out);
+                 const float* sink, float* out);
 
 }  // namespace paradecode::PARADECODE_SET

@@ -85,12 +85,8 @@ NetworkRun::NetworkRun(const Network& network, int threads)
       values_(network.widths_.size()),
       ids_(static_cast<std::size_t>(network.inputs_)),
       chunks_(network.stages_.size() / 2) {
-  int widest = 0;
-  for (std::size_t i = 0; i < values_.size(); ++i) {
+  for (std::size_t i = 0; i < values_.size(); ++i)
     values_[i].stride = round_up(network.widths_[i], kGroup);
-    widest = std::max(widest, static_cast<int>(values_[i].stride));
-  }
-  ones_.assign(static_cast<std::size_t>(widest), 1.0F);
 }
 
 void NetworkRun::begin(int rows, std::vector<std::int64_t> ends) {
@@ -200,7 +196,7 @@ void NetworkRun::compute(int index, int row) {
     case StepKind::Relu: elementwise(x, width, to, [](float a) { return a > 0 ? a : 0.0F; }); break;
     case StepKind::Silu:
       std::copy(x, x + width, to);
-      kernels_.swiglu(to, ones_.data(), round_up(width, kLanes));
+      kernels_.activate[static_cast<int>(Activation::Silu)](to, nullptr, round_up(width, kLanes));
       break;
     case StepKind::Sigmoid: elementwise(x, width, to, sigmoid); break;
     case StepKind::Gelu:

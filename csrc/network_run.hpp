@@ -88,7 +88,6 @@ class NetworkRun {
   std::vector<Value> values_;
   std::vector<std::vector<std::int64_t>> ids_;  // of inputs
   std::vector<std::vector<Chunk>> chunks_;      // of each odd stage
-  std::vector<float> ones_;
 };
 
 }  // namespace paradecode

@@ -29,9 +29,10 @@ class SpanPlanner {
   void check(const std::vector<LayerPart>& layers) const {
     if (in_.rows == 0) throw InvalidInput(name_ + "positions", in_.rows, "give at least one row");
     for (std::int64_t i = 0; i < table_.count; ++i)
-      within("pages", table_.pages[i], limits_.pages, "reserved pages");
+      within(table_.pages == in_.pages ? "pages" : "windows", table_.pages[i], limits_.pages,
+             "reserved pages");
     if (table_.first < 0 || slot_count() > std::int64_t{1} << 30)
-      throw InvalidInput(name_ + windows(), table_.first, "give the first page of the text");
+      throw InvalidInput(name_ + "windows", table_.first, "give the first page that is there");
     for (std::int64_t k = 0; k < in_.rows; ++k) {
       if (k < in_.rows - in_.given_rows)
         within("tokens", in_.tokens[k], limits_.vocab_size, "the vocabulary");
@@ -67,9 +68,10 @@ class SpanPlanner {
   Slot resolve(std::int32_t slot) const {
     const std::int64_t page = slot / kPage - table_.first;
     if (page < 0)
-      throw InvalidInput(name_ + windows(), std::int64_t{slot},
+      throw InvalidInput(name_ + "windows", std::int64_t{slot},
                          "read and store slots from " + std::to_string(table_.first * kPage) +
-                             " on: the window has passed the rest");
+                             " on: the window of " + std::to_string(table_.window) +
+                             " has passed the rest");
     return {table_.pages[page], static_cast<std::uint8_t>(slot % kPage), false};
   }
 
@@ -110,9 +112,11 @@ class SpanPlanner {
     };
     if (!std::is_sorted(order.begin(), order.end(), earlier))
       std::stable_sort(order.begin(), order.end(), earlier);
-    for (std::size_t i = 0; i < order.size(); ++i)
-      append(out.extra, extras[static_cast<std::size_t>(order[i])].slot,
-             static_cast<std::int32_t>(i));
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const Extra& extra = extras[static_cast<std::size_t>(order[i])];
+      append(out.extra, extra.slot, static_cast<std::int32_t>(i));
+      out.extra_positions.push_back(extra.position);
+    }
     plan_rows(extras, owner, order, out);
     out.view.prefix = out.prefix.data();
     out.view.prefix_runs = static_cast<int>(out.prefix.size());
@@ -120,12 +124,12 @@ class SpanPlanner {
     out.view.extra_runs = static_cast<int>(out.extra.size());
     out.view.extra_length = static_cast<std::int32_t>(extras.size());
     out.view.rows = out.row_views.data();
+    out.view.prefix_positions = in_.visible;  // A cached token's slot is its position.
+    out.view.extra_positions = out.extra_positions.data();
   }
 
  private:
   std::int64_t slot_count() const { return (table_.first + table_.count) * kPage; }
-
-  std::string windows() const { return "windows[" + std::to_string(limits_.sliding_window) + "]"; }
 
   // Of the row that sees furthest back; all rows of a canvas do so.
   std::int32_t oldest_position() const {

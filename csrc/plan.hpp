@@ -96,6 +96,7 @@ struct SpanPlan {
   std::vector<Run> extra;
   std::vector<RowView> row_views;
   std::vector<std::int32_t> lists;
+  std::vector<std::int32_t> extra_positions;
 };
 
 class Plan {

@@ -10,6 +10,7 @@
 #include "model.hpp"
 #include "python_arrays.hpp"
 #include "python_parts.hpp"
+#include "python_shape.hpp"
 #include "python_spans.hpp"
 #include "python_steps.hpp"
 
@@ -25,19 +26,20 @@ Array2<float> hidden_array(std::vector<float>&& values, std::int64_t columns) {
 
 // {layer: weights [rows asked for, heads, tokens]} of a span.
 nb::dict attention_arrays(const SpanInput& input, const std::vector<LayerPart>& layers,
-                          std::int64_t heads, std::vector<float>* values) {
+                          const ModelShape& shape, std::vector<float>*& values) {
   nb::dict out;
   if (input.attention_count == 0) return out;
   const std::int64_t cached = input.visible == nullptr ? input.context : input.visible_count;
-  const std::array<std::size_t, 3> shape = {
-      static_cast<std::size_t>(input.attention_count), static_cast<std::size_t>(heads),
-      static_cast<std::size_t>(cached + input.tail_count + input.rows)};
   for (const LayerPart& part : layers) {
-    if (!part.attention) continue;
+    if (!part.attention || !shape.attends(part.layer)) continue;
+    const std::array<std::size_t, 3> sizes = {
+        static_cast<std::size_t>(input.attention_count),
+        static_cast<std::size_t>(shape.attention(part.layer).heads),
+        static_cast<std::size_t>(cached + input.tail_count + input.rows)};
     auto* kept = new std::vector<float>(std::move(*values++));
     nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
     out[nb::int_(part.layer)] =
-        nb::ndarray<nb::numpy, float, nb::ndim<3>>(kept->data(), 3, shape.data(), owner);
+        nb::ndarray<nb::numpy, float, nb::ndim<3>>(kept->data(), 3, sizes.data(), owner);
   }
   return out;
 }
@@ -48,7 +50,7 @@ std::vector<std::shared_ptr<LogitRows>> read_canvases(nb::dict canvases, const M
   std::vector<std::shared_ptr<LogitRows>> guesses;
   for (const auto& [key, value] : canvases) {
     const auto index = nb::cast<std::size_t>(key);
-    if (index >= inputs.size() || !shape.gemma())
+    if (index >= inputs.size() || !shape.canvas)
       throw InvalidInput("canvases", static_cast<std::int64_t>(index),
                          "name spans of a model that refines canvases");
     SpanInput& input = inputs[index];
@@ -67,7 +69,7 @@ std::vector<std::shared_ptr<LogitRows>> read_canvases(nb::dict canvases, const M
 // One (LogitRows, {layer: hidden}, {layer: attention weights}) for each span.
 nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_best,
                  nb::dict canvases) {
-  const std::vector<LayerPart> parts = read_layers(layers, model.shape().layers);
+  const std::vector<LayerPart> parts = read_layers(layers, model.shape().layers());
   std::vector<SpanArrays> arrays;
   std::vector<SpanInput> inputs;
   arrays.reserve(nb::len(spans));
@@ -94,10 +96,7 @@ nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_
           hidden_array(std::move(result.hidden[next_hidden++]), model.shape().hidden_size);
     out.append(nb::make_tuple(
         inputs.size() == 1 ? result.logits : result.logits->select(rows.data(), input.logit_count),
-        hidden, attention_arrays(input, parts, model.shape().heads, weights)));
-    if (input.attention_count > 0)
-      weights += std::count_if(parts.begin(), parts.end(),
-                               [](const LayerPart& part) { return part.attention; });
+        hidden, attention_arrays(input, parts, model.shape(), weights)));
   }
   return out;
 }
@@ -119,71 +118,31 @@ void fill(Model& model, const std::string& tensor, std::int64_t first_row, int s
   if (source < 0 || source >= kSources)
     throw InvalidInput("source", std::int64_t{source}, "use a kind of the Source enumeration");
   nb::gil_scoped_release release;
-  model.fill(tensor, first_row, data.size(0), static_cast<Source>(source), data.data(),
-             data.size(1));
+  model.weights().fill(tensor, first_row, data.size(0), static_cast<Source>(source), data.data(),
+                       data.size(1));
 }
 
 void set_vector(Model& model, const std::string& tensor, nb::handle values) {
   const View<float> data(values, tensor, 1);
-  model.set_vector(tensor, data.data(), data.size());
+  model.weights().set_vector(tensor, data.data(), data.size());
 }
-// experts, chosen, expert_size, shared_size, groups, chosen_groups, sigmoid, biased_weights,
-// normalised; or nothing.
-MixtureShape read_mixture(const std::vector<int>& fields, float scale) {
-  if (fields.empty()) return {};
-  if (fields.size() != 9)
-    throw InvalidInput("mixture", static_cast<std::int64_t>(fields.size()), "give 9 numbers");
-  return {fields[0], fields[1],      fields[2],      fields[3],      fields[4],
-          fields[5], fields[6] != 0, fields[7] != 0, fields[8] != 0, scale};
-}
-
-// kv_heads, head_dim, window, scaled and inverse frequencies of each kind of attention.
-std::vector<AttentionShape> read_attentions(nb::sequence kinds) {
-  using Fields = std::tuple<int, int, int, bool, std::vector<float>>;
-  std::vector<AttentionShape> out;
-  for (nb::handle kind : kinds) {
-    auto [kv_heads, head_dim, window, scaled, frequencies] = nb::cast<Fields>(kind);
-    out.push_back({kv_heads, head_dim, window, scaled, std::move(frequencies)});
-  }
-  return out;
-}
-
 }  // namespace
 
 void define_model(nb::module_& m) {
   nb::class_<Model>(m, "Model")
       .def(
           "__init__",
-          [](Model* self, int vocab_size, int outputs, int hidden_size, int layers, int heads,
-             int intermediate_size, int context_length, float norm_epsilon, float rope_attention,
-             nb::sequence attentions, std::vector<int> kinds, const std::vector<int>& mixture,
-             float mixture_scale, float softcap, bool half_cache, int threads, bool apart) {
+          [](Model* self, nb::handle shape, bool half_cache, int threads, bool apart) {
             expect_range("threads", threads, 1, kMostThreads);
-            const ModelShape shape{vocab_size,
-                                   outputs,
-                                   hidden_size,
-                                   layers,
-                                   heads,
-                                   intermediate_size,
-                                   context_length,
-                                   norm_epsilon,
-                                   rope_attention,
-                                   read_attentions(attentions),
-                                   std::move(kinds),
-                                   read_mixture(mixture, mixture_scale),
-                                   softcap};
-            new (self) Model(shape, half_cache, threads, apart);
+            new (self) Model(read_shape(shape), half_cache, threads, apart);
           },
-          nb::kw_only(), nb::arg("vocab_size"), nb::arg("outputs"), nb::arg("hidden_size"),
-          nb::arg("layers"), nb::arg("heads"), nb::arg("intermediate_size"),
-          nb::arg("context_length"), nb::arg("norm_epsilon"), nb::arg("rope_attention"),
-          nb::arg("attentions"), nb::arg("kinds"), nb::arg("mixture"), nb::arg("mixture_scale"),
-          nb::arg("softcap"), nb::arg("half_cache"), nb::arg("threads"), nb::arg("apart"))
+          nb::arg("shape"), nb::kw_only(), nb::arg("half_cache"), nb::arg("threads"),
+          nb::arg("apart"))
       .def("set_format",
            [](Model& model, const std::string& tensor, int format) {
              if (format < 0 || format >= kFormats)
                throw InvalidInput("format", std::int64_t{format}, "use a Format");
-             model.set_format(tensor, static_cast<Format>(format));
+             model.weights().set_format(tensor, static_cast<Format>(format));
            })
       .def("fill", fill)
       .def("set_vector", set_vector)

@@ -92,7 +92,12 @@ std::vector<int> read_hidden(nb::handle hidden, const std::string& field, int to
 
 WindowTables read_windows(nb::handle windows, const std::string& field) {
   WindowTables out;
-  for (nb::handle item : nb::steal(PyMapping_Items(windows.ptr()))) {
+  const nb::object items = nb::steal(PyMapping_Items(windows.ptr()));
+  if (!items.is_valid()) {
+    PyErr_Clear();
+    throw InvalidInput(field, shown(windows), "give a dict of windows");
+  }
+  for (nb::handle item : items) {
     const nb::object window = nb::borrow(PyTuple_GET_ITEM(item.ptr(), 0));
     const nb::object table = nb::borrow(PyTuple_GET_ITEM(item.ptr(), 1));
     const std::optional<std::int64_t> number = whole_number(window);
@@ -201,7 +206,7 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
            .logit_count = logits.size(),
            .attention = copied(attention),
            .attention_count = attention.size(),
-           .hidden = read_hidden(attribute(span, names.hidden), where + "hidden", shape.layers),
+           .hidden = read_hidden(attribute(span, names.hidden), where + "hidden", shape.layers()),
            .embeddings = embeddings.data(),
            .resume = resume.data(),
            .given_rows = given};

@@ -65,7 +65,7 @@ struct Counters {
 class Steps {
  public:
   Steps(Model& model, StepsInput input) : model_(model), in_(std::move(input)) {
-    for (int layer = 0; layer < model.shape().layers; ++layer) layers_.push_back({layer});
+    for (int layer = 0; layer < model.shape().layers(); ++layer) layers_.push_back({layer});
     argmax_ = std::all_of(in_.sequences.begin(), in_.sequences.end(), [](const auto* sequence) {
       return sequence->warp.temperature == 0.0 && !sequence->scored;
     });

@@ -41,6 +41,10 @@ enum class Format : int {
 };
 inline constexpr int kFormats = 15;
 
+// Of MLPs; see ACTIVATIONS in models/parts.py.
+enum class Activation : int { Silu, Gelu, GeluTanh, Relu, Relu2, SwigluOai };
+inline constexpr int kActivations = 6;
+
 constexpr bool is_integer(Format format) {
   return format != Format::BF16 && format != Format::F16 && format != Format::F32;
 }
@@ -161,6 +165,9 @@ struct SpanView {
   int extra_runs = 0;
   std::int32_t extra_length = 0;
   const RowView* rows = nullptr;
+  // Of the tokens of both lists; null: those of the prefix are 0, 1, 2, ...
+  const std::int32_t* prefix_positions = nullptr;
+  const std::int32_t* extra_positions = nullptr;
 };
 
 inline constexpr int kMaxQueries = 6;
@@ -177,6 +184,14 @@ struct AttentionTile {
   int row[kMaxQueries] = {};  // of the span
   const float* query[kMaxQueries] = {};
   float* out[kMaxQueries] = {};
+  // A score s becomes softcap * tanh(s / softcap), unless that is 0; then it gets slope times the
+  // key's position less the query's, if there are slopes.
+  float softcap = 0;
+  bool slopes = false;
+  float slope[kMaxQueries] = {};
+  std::int32_t position[kMaxQueries] = {};
+  // One more score of each query, which takes weight and has no value; null: none.
+  const float* sink[kMaxQueries] = {};
   // Keys and values of this layer and head: [0] the cache, [1] the scratch pages. A page of keys is
   // [head_dim][16], a page of values [16][padded_dim].
   const void* keys[2] = {};
@@ -211,19 +226,21 @@ struct Kernels {
   // `padded` is a multiple of 16; values beyond `size` are zero on both sides.
   void (*rms_norm)(const float* values, const float* weight, int size, int padded, float epsilon,
                    float* out);
-  // gate = silu(gate) * up, or gelu(gate) * up with its approximation by tanh; count is a multiple
-  // of 16.
-  void (*swiglu)(float* gate, const float* up, int count);
-  void (*geglu)(float* gate, const float* up, int count);
+  // The same with LayerNorm; `bias` may be null.
+  void (*layer_norm)(const float* values, const float* weight, const float* bias, int size,
+                     int padded, float epsilon, float* out);
+  // gate = activation(gate) * up, or activation(gate) if `up` is null; count is a multiple of 16.
+  void (*activate[kActivations])(float* gate, const float* up, int count);
   // values = cap * tanh(values / cap); count is a multiple of 16.
   void (*cap)(float* values, float cap, std::int64_t count);
   // out += weights[i] * rows[i], one row after the other; size is a multiple of 16.
   void (*add_rows)(const float* const* rows, const float* weights, int count, int size, float* out);
   void (*attention_f16)(const AttentionTile& tile);
   void (*attention_f32)(const AttentionTile& tile);
-  // Finishes a query of which the blocks [first_block, end_block) were left in `parts`.
+  // Finishes a query of which the blocks [first_block, end_block) were left in `parts`; `sink` may
+  // be null.
   void (*merge_parts)(const float* parts, int first_block, int end_block, int padded_dim,
-                      int head_dim, float* out);
+                      int head_dim, const float* sink, float* out);
   void (*to_f16)(const float* values, std::uint16_t* out, int count);  // a multiple of 16
 
   // Reductions over a row of logits; size is a multiple of 16, padded with -inf.

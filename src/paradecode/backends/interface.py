@@ -315,7 +315,7 @@ def windows_of(config: ModelConfig) -> tuple[int, ...]:
 
 def _gone(window: int, first: int, slot: int) -> InvalidInput:
     fix = f"read and store slots from {first * PAGE} on: the window of {window} has passed the rest"
-    return InvalidInput(f"windows[{window}]", slot, fix)
+    return InvalidInput("windows", slot, fix)
 
 
 def check_spans(config: ModelConfig, reserved: int, spans: Sequence[Span]) -> None:
@@ -338,9 +338,9 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
         raise InvalidInput("positions", 0, "give at least one row")
     tables = [(window, *span.table(window)) for window in windows_of(config)]
     for window, first, pages in tables:
-        _within(f"windows[{window}]" if window in span.windows else "pages", pages, 0, reserved)
+        _within("windows" if window in span.windows else "pages", pages, 0, reserved)
         if not is_whole(first) or not 0 <= first <= config.context_length // PAGE:
-            raise InvalidInput(f"windows[{window}]", first, "give the first page of the text")
+            raise InvalidInput("windows", first, "give the first page that is there")
     capacity = min(first + len(pages) for _, first, pages in tables) * PAGE
     _within("positions", span.positions, 0, config.context_length)
     _within("slots", span.slots, -1, capacity, rows)

@@ -6,15 +6,16 @@ follow from other sizes. If the class accepts no null, the file is refused.
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.config import ModelConfig, Rope, uniform
+from paradecode.models.config import ModelConfig, uniform
 from paradecode.models.diffusion import diffusion_gemma
+from paradecode.models.families import BY_CLASS, BY_TYPE, Family
+from paradecode.models.folder_rope import context_of, rope_of
 from paradecode.models.masked_diffusion import FAMILIES, as_causal
 from paradecode.models.metadata import Metadata, read_json
 from paradecode.models.mixture import qwen3_moe
@@ -67,7 +68,12 @@ _USUAL = {
     MOE: (151936, 2048, 6144, 24, 32),
 }
 """Class -> the sizes that are used if config.json leaves them out."""
-_ORIGINAL = "original_max_position_embeddings"
+_SYNONYMS = {
+    "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+    "n_positions": "max_position_embeddings", "n_inner": "intermediate_size",
+}  # fmt: skip
+"""The oldest families' names of keys -> the names that all others use."""
+_IDS = ("bos_token_id", "eos_token_id")
 _OPTIONAL = frozenset(key for keys in _DEFAULTS.values() for key in keys)
 _NULLABLE = {
     "LlamaForCausalLM": ("head_dim", "num_key_value_heads"),
@@ -85,6 +91,7 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     known = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else named
     if known is None:
         known = _TYPES.get(str(raw.get("model_type")))
+    known_type = str(raw.get("model_type"))
     generation = folder / "generation_config.json"
     said = _ids(read_json(generation), "eos_token_id") if generation.is_file() else set[int]()
     if known == diffusion_gemma.NAME:
@@ -94,6 +101,18 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     if isinstance(known, str) and known in ARCHITECTURES and named_by_type != known:
         other = f"architectures names {known}, which is used, although model_type is"
         warnings.warn(f"{other} {str(raw['model_type'])[:80]!r}", stacklevel=2)
+    text = raw.get("text_config")
+    if str(known).endswith("ForConditionalGeneration") and isinstance(text, dict):
+        # The text part of a model that also sees pictures or hears.
+        ids = {
+            key: raw[key] for key in ("eos_token_id", "bos_token_id") if raw.get(key) is not None
+        }
+        tied = {k: raw[k] for k in ("tie_word_embeddings",) if k in raw and k not in text}
+        raw = Metadata({**text, **ids, **tied})
+        known, known_type = None, str(text.get("model_type"))
+    own = BY_CLASS.get(str(known)) or (BY_TYPE.get(known_type) if known is None else None)
+    if own is not None:
+        return _of_family(own, folder, raw, said)
     known, raw, differs = as_causal(known, raw, folder)
     for end in CLASSIFIERS:
         if isinstance(known, str) and known.endswith(end):
@@ -101,7 +120,7 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     if isinstance(known, str) and known.removesuffix("Model") + "ForCausalLM" in ARCHITECTURES:
         known = known.removesuffix("Model") + "ForCausalLM"  # Saved without an LM head.
     if not isinstance(known, str) or known not in ARCHITECTURES:
-        usable = ", ".join([*ARCHITECTURES, *FAMILIES, diffusion_gemma.NAME])
+        usable = ", ".join([*ARCHITECTURES, *BY_CLASS, *FAMILIES, diffusion_gemma.NAME])
         raise InvalidModel("architectures", named, f"use one of {usable}")
     family = ARCHITECTURES[known]
     values = _values(
@@ -129,7 +148,7 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
         "kv_heads": values.whole("num_key_value_heads", heads),
         "head_dim": head_dim,
         "intermediate_size": values.whole("intermediate_size"),
-        "context_length": _context(values, rope),
+        "context_length": context_of(values, rope),
         "norm_eps": values.number("rms_norm_eps"),
         "rope": rope,
         "tied_head": values.flag("tie_word_embeddings"),
@@ -145,6 +164,33 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
         fields |= qwen3_moe(values)
     config = uniform(**(fields | differs))
     config.rope.check_contexts(config.context_length)
+    return config
+
+
+def _of_family(family: Family, folder: Path, raw: Metadata, ends: set[int]) -> ModelConfig:
+    """Return the configuration of a family's model.
+
+    Args:
+        ends: token ids that end a text, from generation_config.json.
+
+    Raises:
+        InvalidModel: a value is missing, out of range or not supported, or it is null and the
+            class does not accept that.
+    """
+    given = {_SYNONYMS.get(key, key): value for key, value in raw.items()}
+    for key in family.defaults:
+        if key in given and given[key] is None and key not in (*family.nullable, *_IDS):
+            raise InvalidModel(key, None, f"{family.classes[0]} takes no null; give a value")
+    values = Metadata({**family.defaults, **given})
+    _check_quantization(values)
+    fields = family.fields(values)
+    config = ModelConfig(
+        name=folder.resolve().name, architecture=family.name,
+        bos_token=min(_ids(values, "bos_token_id"), default=None),
+        eos_tokens=tuple(sorted(ends or _ids(values, "eos_token_id"))), **fields,
+    )  # fmt: skip
+    for rope in {part.rope for _, part in config.attentions() if part.rope is not None}:
+        rope.check_contexts(config.context_length)
     return config
 
 
@@ -194,109 +240,6 @@ def _sliding_window(known: str, values: Metadata) -> int:
     if 0 < sliding < layers:
         raise InvalidModel("layer_types", "mixed", "all layers must share one attention window")
     return window if sliding else 0
-
-
-def rope_of(values: Metadata, head_dim: int) -> Rope:
-    """Return rotary parameters in the old (rope_theta, rope_scaling) or new (rope_parameters) form.
-
-    As in transformers, ``rope_scaling`` overrides ``rope_parameters``, and these override keys of
-    the file itself. Only the file's own ``original_max_position_embeddings`` overrides theirs.
-    """
-    scaling = values.get("rope_scaling") or values.get("rope_parameters") or {}
-    if not isinstance(scaling, dict):
-        raise InvalidModel("rope_parameters", scaling, "it must be a JSON object")
-    if any(isinstance(inner, dict) for inner in scaling.values()):
-        fix = "one set of parameters for all layers is known"
-        raise InvalidModel("rope_parameters", "a set for each kind of layer", fix)
-    outer = {key: values[key] for key in ("rope_theta", "partial_rotary_factor") if key in values}
-    if outer.get("partial_rotary_factor", 1) is None:
-        outer.pop("partial_rotary_factor")
-    scaling = Metadata({"rope_theta": 10000.0, "partial_rotary_factor": 1.0} | outer | scaling)
-    if _ORIGINAL in values:
-        scaling[_ORIGINAL] = values[_ORIGINAL]
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    partial = scaling.number("partial_rotary_factor")
-    rope = Rope(
-        theta=scaling.number("rope_theta"),
-        dim=int(head_dim * partial) if 0 < partial <= 1 else 0,
-    )
-    if kind == "default":
-        return rope
-    if kind not in ("linear", "llama3", "yarn", "dynamic", "longrope"):
-        raise InvalidModel(
-            "rope_type", kind, "use default, linear, dynamic, llama3, yarn or longrope"
-        )
-    if kind in ("linear", "dynamic"):
-        factor = scaling.number("factor")
-        # The other one changes nothing up to the end of the context.
-        return replace(rope, scaling=kind, factor=factor) if kind == "linear" else rope
-    context = values.whole("max_position_embeddings")
-    scaling.setdefault(_ORIGINAL, context)
-    original = scaling.whole(_ORIGINAL, None, 1)
-    if kind == "longrope":
-        return _longrope(rope, scaling, context, original)
-    if kind == "llama3":
-        return replace(
-            rope,
-            scaling=kind,
-            factor=scaling.number("factor"),
-            original_context=original,
-            low_freq_factor=scaling.number("low_freq_factor"),
-            high_freq_factor=scaling.number("high_freq_factor"),
-        )
-    if "factor" not in scaling:
-        raise InvalidModel("factor", None, "yarn needs it")
-    factor = scaling.number("factor", context / original)
-    return replace(
-        rope,
-        scaling=kind,
-        factor=factor,
-        original_context=original,
-        truncate=bool(scaling.get("truncate", True)),
-        attention_factor=_yarn_attention(scaling, factor),
-        # As in transformers, 0 means the default, too.
-        beta_fast=scaling.number("beta_fast", 32.0) or 32.0,
-        beta_slow=scaling.number("beta_slow", 1.0) or 1.0,
-    )
-
-
-def _context(values: Metadata, rope: Rope) -> int:
-    """Return the largest length up to which the first token's angles stay the same."""
-    context = values.whole("max_position_embeddings")
-    if rope.scaling != "longrope" or rope.original_context >= context:
-        return context
-    known = rope.original_context
-    said = f"rope: of {context} positions the first {known} are used: longer texts have other"
-    warnings.warn(f"{said} angles in longrope", stacklevel=3)
-    return known
-
-
-def _longrope(rope: Rope, scaling: Metadata, context: int, original: int) -> Rope:
-    """Return the rotary parameters of LongRoPE (arXiv 2402.13753) within the original context.
-
-    A longer text uses other factors for all of its tokens, so cached rows would be wrong.
-    """
-    for key in ("short_factor", "long_factor"):
-        factors = scaling.get(key)
-        if not isinstance(factors, list) or len(factors) != rope.dim // 2:
-            raise InvalidModel(key, factors, f"longrope needs a list of {rope.dim // 2} numbers")
-    short = [Metadata(short_factor=one).number("short_factor") for one in scaling["short_factor"]]
-    factor = scaling.number("factor", context / original)
-    gain = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 < original else 1.0
-    return replace(
-        rope, scaling="longrope", factors=tuple(short), original_context=original,
-        attention_factor=scaling.number("attention_factor", gain),
-    )  # fmt: skip
-
-
-def _yarn_attention(scaling: Metadata, factor: float) -> float:
-    def gain(scale: float) -> float:
-        return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
-
-    if scaling.get("attention_factor") is not None:
-        return scaling.number("attention_factor", 1.0)
-    above, below = (scaling.number(key, 0.0) for key in ("mscale", "mscale_all_dim"))
-    return gain(above) / gain(below) if above and below else gain(1.0)
 
 
 def _ids(values: Metadata, key: str) -> set[int]:

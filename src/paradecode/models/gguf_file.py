@@ -16,6 +16,9 @@ from paradecode.core.errors import InvalidModel, reason
 from paradecode.models import gguf_gemma
 from paradecode.models.checkpoint import Checkpoint, with_chat
 from paradecode.models.config import ModelConfig, Rope, uniform
+from paradecode.models.families import BY_GGUF, BY_NAME, Family
+from paradecode.models.families.family import half_split, separated
+from paradecode.models.families.gguf import facts_of, own_name
 from paradecode.models.gguf_experts import NAMES, mixture_of, single
 from paradecode.models.gguf_header import Header, TensorInfo, read_header
 from paradecode.models.gguf_tokenizer import optional, templates_of, tokenizer_from_header
@@ -70,19 +73,22 @@ def read_gguf(path: str | Path) -> Checkpoint:
     if not header.tensors:
         raise InvalidModel("model", str(path), "the file has no weights, but only a vocabulary")
     architecture = header.fields.text("general.architecture")
-    if architecture not in INTERLEAVED:
-        raise InvalidModel(
-            "general.architecture", architecture, f"use one of {', '.join(sorted(INTERLEAVED))}"
-        )
+    if architecture not in INTERLEAVED and architecture not in BY_GGUF:
+        known = ", ".join(sorted({*INTERLEAVED, *BY_GGUF}))
+        raise InvalidModel("general.architecture", architecture, f"use one of {known}")
+    family = BY_GGUF.get(architecture)
     names = _canonical_names(architecture, header)
     tokenizer = tokenizer_from_header(header)
     config = replace(
-        _config(path.stem, architecture, header, names),
+        _config(path.stem, architecture, header, names)
+        if family is None
+        else _config_of(family, path.stem, architecture, header, names),
         bos_token=tokenizer.bos,
         add_bos=tokenizer.add_bos,
         eos_tokens=tokenizer.eos_tokens,
     )
-    config.rope.check_contexts(config.context_length)
+    for rope in {part.rope for _, part in config.attentions() if part.rope is not None}:
+        rope.check_contexts(config.context_length)
     if tokenizer.vocab_size > config.vocab_size:
         raise InvalidModel(
             "tokenizer.ggml.tokens",
@@ -150,6 +156,14 @@ def file_bytes(path: Path) -> memoryview:
 def _canonical_names(architecture: str, header: Header) -> dict[str, str]:
     """Return canonical name -> name in the file; an unknown tensor is an error."""
     names: dict[str, str] = {}
+    if (family := BY_GGUF.get(architecture)) is not None:
+        for name in header.tensors:
+            own = own_name(family, name)
+            if own in names:
+                raise InvalidModel(name, "twice", "another tensor has the same meaning")
+            if own:
+                names[own] = name
+        return names
     of_model, of_layer = _NAMES, _LAYER_NAMES
     if architecture == gguf_gemma.ARCHITECTURE:
         of_model, of_layer = _NAMES | gguf_gemma.NAMES, _LAYER_NAMES | gguf_gemma.LAYER_NAMES
@@ -217,6 +231,23 @@ def _config(name: str, architecture: str, header: Header, names: dict[str, str])
     )
 
 
+def _config_of(
+    family: Family, name: str, architecture: str, header: Header, names: dict[str, str]
+) -> ModelConfig:
+    """Return the configuration of a family's model."""
+    if "embed" not in names:
+        raise InvalidModel("token_embd.weight", None, "the file lacks it; get a complete file")
+    fields = header.fields
+    heads = fields.whole(f"{architecture}.attention.head_count", None, 1, 1 << 16)
+    usual = fields.whole(f"{architecture}.embedding_length", None, 1) // heads
+    size = fields.whole(f"{architecture}.attention.key_length", usual)
+    rope = rope_in(architecture, header, fields.whole(f"{architecture}.rope.dimension_count", size))
+    values = facts_of(family, architecture, header, {*names}, rope)
+    return ModelConfig(
+        name=fields.text("general.name") or name, architecture=family.name, **family.fields(values)
+    )
+
+
 def rope_in(architecture: str, header: Header, dim: int) -> Rope:
     def number(key: str, default: float) -> float:
         return header.fields.number(f"{architecture}.rope.{key}", default)
@@ -276,6 +307,13 @@ def _weights(config: ModelConfig, header: Header, names: dict[str, str]) -> Weig
         for name, stored in names.items()
         for own, tensor in single(name, tensor_in(header.tensors[stored]), config.mixture)
     }
+    family = BY_NAME.get(config.architecture)
+    if family is not None:
+        weights = {
+            own: made
+            for name, tensor in weights.items()
+            for own, made in separated(family, config, name, tensor, folder=False)
+        }
     unknown = sorted(weights.keys() - config.tensors().keys())
     if unknown:
         raise InvalidModel(unknown[0], "tensor", "the other layers do not have it; get a good file")
@@ -290,10 +328,3 @@ def _weights(config: ModelConfig, header: Header, names: dict[str, str]) -> Weig
                     if part in weights:
                         weights[part] = weights[part].rows(order)
     return weights
-
-
-def half_split(heads: int, head_dim: int, rotated: int) -> NDArray[np.intp]:
-    """Return the row order that moves each head's pairs (2j, 2j + 1) to (j, j + rotated / 2)."""
-    head = np.arange(head_dim)
-    head[:rotated] = np.arange(rotated).reshape(-1, 2).T.ravel()
-    return (np.arange(heads)[:, None] * head_dim + head).ravel()

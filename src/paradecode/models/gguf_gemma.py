@@ -73,14 +73,16 @@ def gemma_config(name: str, header: Header, vocabulary: int, factors: np.ndarray
     )  # fmt: skip
     theta = fields.number(f"{ARCHITECTURE}.rope.freq_base", 1e6)
     turned = _turned(factors, wide_size)
-    far = Attention(heads, wide.pop(), wide_size, rope=wide_rope(theta, wide_size, turned))
+    far = Attention(
+        heads, wide.pop(), wide_size, rope=wide_rope(theta, wide_size, turned), keys_as_values=True
+    )
     mixture = Mixture(
         min(need("expert_count"), MOST), need("expert_used_count"),
         need("expert_feed_forward_length"), normalised=True, scaled=True,
     )  # fmt: skip
     hidden = need("embedding_length")
     return ModelConfig(
-        fields.text("general.name") or name, "gemma4", vocabulary, hidden,
+        fields.text("general.name") or name, "diffusion-gemma", vocabulary, hidden,
         gemma4_layers(layers, full, near, far, need("feed_forward_length"), mixture),
         need("context_length"),
         norm_eps=fields.number(f"{ARCHITECTURE}.attention.layer_norm_rms_epsilon", 1e-6),

@@ -25,17 +25,21 @@ MOST_EXPERTS = 1 << 17
 class Mixture:
     """How a layer chooses experts, and how it weights their results.
 
-    The router's scores are a ``softmax`` or ``sigmoid`` of its logits. A bias may be added for the
-    choice. The experts are in equal ``groups``, ranked by the sum of their two best scores; the
-    best ``chosen`` experts of the best ``chosen_groups`` are weighted by their scores.
+    The router's scores are a ``softmax`` or ``sigmoid`` of its logits, or their RMSNorm after a
+    ``relu`` (BlockFFN, arXiv 2507.08771), which sends a row only where a logit is above 0. A bias
+    may be added for the choice. The experts are in equal ``groups``, ranked by the sum of their two
+    best scores; the best ``chosen`` experts of the best ``chosen_groups`` are weighted by their
+    scores.
 
     Attributes:
         experts: number of experts in a layer.
         chosen: number of experts for each token.
         expert_size: inner width of an expert.
         shared_size: inner width of one more MLP for every token; 0 if there is none.
-        score: ``softmax`` or ``sigmoid``.
+        score: ``softmax``, ``sigmoid`` or ``relu``.
         bias: whether the router adds a bias for its choice.
+        logit_bias: whether the router's logits have a bias.
+        expert_bias: whether the experts' matrices have biases.
         biased_weights: whether the bias also counts in the weights.
         normalised: whether the weights of the chosen experts are divided by their sum.
         scale: factor of the weights.
@@ -51,6 +55,8 @@ class Mixture:
     groups: int = 1
     chosen_groups: int = 1
     bias: bool = False
+    logit_bias: bool = False
+    expert_bias: bool = False
     biased_weights: bool = False
     normalised: bool = False
     scale: float = 1.0
@@ -77,27 +83,36 @@ class Mixture:
                 "mixture.chosen", self.chosen, f"the chosen groups have {group} experts each"
             )
 
-    def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
+    def tensors(self, hidden: int, gated: bool = True) -> dict[str, tuple[int, ...]]:
         """Return name in the layer -> shape.
 
-        ``router`` [E, D] and ``router.bias`` [E], or ``router.scale`` [D] and ``router.gain`` [E];
-        ``experts.K.gate``, ``up`` and ``down`` as in a layer's own MLP, and ``shared.gate`` and so
-        on.
+        ``router`` [E, D], ``router.bias`` and ``router.logit_bias`` [E], or ``router.scale`` [D]
+        and ``router.gain`` [E]; the gain ``router.norm`` [E] of rectified scores;
+        ``experts.K.gate``, ``up`` and ``down`` as in a layer's own MLP, with ``experts.K.up.bias``
+        and so on, and ``shared.gate`` and so on.
+
+        Args:
+            gated: whether the experts have gates.
         """
+        e = (self.experts,)
         shapes: dict[str, tuple[int, ...]] = {"router": (self.experts, hidden)}
         if self.bias:
-            shapes["router.bias"] = (self.experts,)
+            shapes["router.bias"] = e
+        if self.logit_bias:
+            shapes["router.logit_bias"] = e
+        if self.score == "relu":
+            shapes["router.norm"] = e
         if self.scaled:
-            shapes |= {"router.scale": (hidden,), "router.gain": (self.experts,)}
+            shapes |= {"router.scale": (hidden,), "router.gain": e}
         inner = {f"experts.{index}": self.expert_size for index in range(self.experts)}
         if self.shared_size:
             inner["shared"] = self.shared_size
         for name, size in inner.items():
-            shapes |= {
-                f"{name}.gate": (size, hidden),
-                f"{name}.up": (size, hidden),
-                f"{name}.down": (hidden, size),
-            }
+            own = {f"{name}.gate": (size, hidden)} if gated else {}
+            own |= {f"{name}.up": (size, hidden), f"{name}.down": (hidden, size)}
+            shapes |= own
+            if self.expert_bias:
+                shapes |= {f"{matrix}.bias": shape[:1] for matrix, shape in own.items()}
         return shapes
 
 

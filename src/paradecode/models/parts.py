@@ -176,7 +176,7 @@ class Feed:
             if self.bias:
                 shapes |= {f"{name}.bias": shape[:1] for name, shape in shapes.items()}
         if self.mixture is not None:
-            shapes |= self.mixture.tensors(hidden)
+            shapes |= self.mixture.tensors(hidden, self.gated)
             if self.size:
                 shapes |= dict.fromkeys(("experts_norm", "after_experts", "after_dense"), (hidden,))
         return shapes

@@ -18,8 +18,11 @@ from paradecode.models.checkpoint import Checkpoint, with_chat
 from paradecode.models.config import ModelConfig
 from paradecode.models.diffusion import diffusion_gemma
 from paradecode.models.diffusion.llada2 import stored_in_one
+from paradecode.models.families import BY_NAME, Family
+from paradecode.models.families.family import separated
 from paradecode.models.folder_config import folder_config
 from paradecode.models.folder_tokenizer import read_tokenizer
+from paradecode.models.gguf_experts import single
 from paradecode.models.gguf_tokenizer import END_OF_TURN
 from paradecode.models.masked_diffusion import stored_as
 from paradecode.models.metadata import MAX_LISTING, read_json
@@ -142,10 +145,35 @@ def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tens
         every = [pair for file in shards(folder) for pair in tensors_of(file)]
         parts = [(name, diffusion_gemma.separated(name, t, config.mixture)) for name, t in every]
         return config, [(name, own, tensor) for name, those in parts for own, tensor in those]
+    if (family := BY_NAME.get(config.architecture)) is not None:
+        return _of_family(family, config, [pair for file in shards(folder)
+                                           for pair in tensors_of(file)])  # fmt: skip
     found = [pair for file in shards(folder) for pair in _separate(tensors_of(file), config)]
     config, found = _with_head(config, found)
     named = [(name, canonical(name, config), tensor) for name, tensor in found]
     return config, [(name, own, tensor) for name, own, tensor in named if own is not None]
+
+
+def _of_family(
+    family: Family, config: ModelConfig, stored: list[tuple[str, Tensor]]
+) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
+    """Return the configuration, and (stored name, canonical name, tensor) of each weight."""
+    named = [(name, family.canonical(name), tensor) for name, tensor in stored]
+    own = {canonical: tensor for _, canonical, tensor in named}
+    if config.tied_head and "head" in own:
+        embed = own.get("embed")
+        if embed is not None and not np.array_equal(own["head"].float32(), embed.float32()):
+            said = f"{config.name}: tie_word_embeddings is true, but the LM head differs from the"
+            warnings.warn(f"{said} embedding; it is used as the file has it", stacklevel=5)
+            config = replace(config, tied_head=False)
+        else:
+            named = [entry for entry in named if entry[1] != "head"]
+    return config, [
+        (name, one, made)
+        for name, canonical, tensor in named if canonical and not _UNUSED.search(name)
+        for part, whole in single(canonical, tensor, config.mixture)
+        for one, made in separated(family, config, part, whole, folder=True)
+    ]  # fmt: skip
 
 
 def _with_head(

@@ -1,10 +1,14 @@
 """Tiny models of many shapes in the native core, with pages already reserved."""
 
+from dataclasses import replace
+
 from naive import random_weights
 
 from paradecode.backends.interface import PAGE
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.models.config import ModelConfig, Rope, uniform
+from paradecode.models.mixture import Mixture
+from paradecode.models.parts import Attention, Feed, Layer, TokenInput
 
 BASE = uniform(
     name="tiny", architecture="llama", vocab_size=100, hidden_size=64, layers=3, heads=4,
@@ -38,6 +42,87 @@ CONFIGS = {
     ),
     "window": BASE.altered(sliding_window=7),
 }  # fmt: skip
+
+A = Attention(4, 2, 16, rope=Rope(dim=16))
+F = Feed(96)
+LOCAL = replace(A, window=6, rope=Rope(theta=500.0, dim=16))
+GEMMA = replace(A, norm="both", qk_norm="head", scale=0.2)
+GELU = Feed(83, norm="both", activation="gelu_tanh")
+PLAIN = Feed(83, gated=False, bias=True, activation="gelu")
+ODD = Attention(6, 3, 12)
+BIASED = replace(A, bias=True, output_bias=True)
+OSS = Mixture(8, 3, 40, normalised=True, logit_bias=True, expert_bias=True)
+
+
+def stacked(*layers: Layer, hidden: int = 52, **facts: object) -> ModelConfig:
+    return ModelConfig("tiny", "parts", 77, hidden, layers, context_length=512, **facts)  # type: ignore[arg-type]
+
+
+PARTS = {
+    "caps": stacked(
+        Layer((replace(GEMMA, softcap=3.0, window=6), GELU)),
+        Layer((replace(GEMMA, softcap=3.0), GELU)),
+        embed_factor=52**0.5, softcap=20.0, tied_head=True,
+    ),
+    "local_and_nowhere": stacked(
+        Layer((replace(GEMMA, window=6, rope=LOCAL.rope), GELU)), Layer((replace(A, rope=None), F)),
+        Layer((LOCAL, F)), Layer((replace(A, growth=0.3, growth_every=8), F)),
+    ),
+    "factors": stacked(
+        Layer((replace(A, scale=0.1), F), factor=0.3), Layer((A, F), factor=0.3),
+        embed_factor=3.0, logit_factor=0.125,
+    ),
+    "norms_behind": stacked(
+        Layer((replace(A, norm="after", qk_norm="all"), replace(F, norm="after"))),
+        Layer((replace(ODD, rope=Rope(dim=12), qk_norm="all", norm_turned=True), F)),
+        Layer((replace(A, qk_norm="head", norm_turned=True, norm="none"), replace(F, norm="none"))),
+    ),
+    "learned_positions": stacked(
+        *[Layer((replace(BIASED, rope=None), PLAIN))] * 2, norm_kind="layer", norm_bias=True,
+        positions=512, tied_head=True,
+    ),
+    "side_by_side": stacked(
+        Layer((replace(BIASED, rope=Rope(dim=8)), PLAIN), "parallel"),
+        Layer((replace(A, norm="both"), PLAIN), "parallel", factor=0.5),
+        Layer((A, replace(F, norm="shared")), "parallel"),
+        norm_kind="layer", norm_bias=True, head_bias=True, logit_factor=0.5,
+    ),
+    "slopes": stacked(
+        *[Layer((replace(ODD, alibi=True), replace(PLAIN, activation="relu")))] * 2,
+        Layer((A, replace(PLAIN, activation="relu2"))),
+        norm_kind="layer", norm_bias=True, embed_norm=True,
+    ),
+    "centred": stacked(
+        Layer((A, replace(F, norm="shared")), "parallel"),
+        Layer((A, replace(F, activation="gelu"))),
+        norm_kind="layer",
+    ),
+    "sinks": stacked(
+        Layer((replace(LOCAL, sinks=True, bias=True), Feed(0, mixture=OSS, activation="swiglu_oai"))),
+        Layer((replace(BIASED, sinks=True), Feed(0, mixture=OSS, activation="swiglu_oai"))),
+    ),
+    "experts": stacked(
+        Layer((A, Feed(0, mixture=Mixture(8, 2, 40, normalised=True)))), Layer((A, F)),
+        Layer((A, Feed(0, mixture=Mixture(4, 2, 72, shared_size=24, score="sigmoid", bias=True)))),
+    ),
+    "rectified": stacked(
+        *[Layer((A, Feed(0, mixture=Mixture(8, 8, 24, score="relu"), gated=False)))] * 2
+    ),
+    "second_embeddings": stacked(
+        Layer((replace(GEMMA, window=6, value_norm=True), GELU, TokenInput(20)), scaled=True),
+        Layer((replace(GEMMA, heads=4, kv_heads=1, head_dim=24, rope=Rope(dim=24, still=6), keys_as_values=True), GELU,
+               TokenInput(20)), scaled=True),
+        Layer((replace(GEMMA, window=6, keys_of=0), GELU, TokenInput(20)), scaled=True),
+        Layer((replace(GEMMA, heads=4, kv_heads=1, head_dim=24, rope=Rope(dim=24, still=6), keys_of=1),
+               replace(GELU, mixture=Mixture(5, 2, 36, normalised=True, scaled=True)),
+               TokenInput(20)), scaled=True),
+        token_width=20, token_rows=77, softcap=20.0, tied_head=True, embed_factor=52**0.5,
+    ),
+    "low_rank": stacked(*[Layer((replace(A, heads=6, kv_heads=1, head_dim=24, rope=Rope(dim=24), query_rank=40), F))] * 2),
+    "ladder": stacked(*[Layer((A, F), "ladder"), Layer((replace(A, norm="both"), F), "ladder")]),
+}  # fmt: skip
+"""A model for each option of :mod:`paradecode.models.parts`."""
+CONFIGS |= PARTS
 
 
 def make(

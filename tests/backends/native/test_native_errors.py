@@ -1,5 +1,6 @@
 """Out-of-range input is refused with the name of its field, and nothing is stored."""
 
+import copy
 import gc
 import os
 import signal
@@ -13,7 +14,9 @@ from native_models import BASE, make
 
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend
+from paradecode.backends.native.shape import shape_record
 from paradecode.core.errors import BackendError, InvalidInput, InvalidModel
+from paradecode.models.config import Rope, uniform
 from paradecode.models.weights import Kind, Tensor
 from patience import PATIENCE
 from spans import span
@@ -239,39 +242,65 @@ def test_a_child_forked_during_a_forward_does_not_wait_for_it():
     thread.join(PATIENCE)
 
 
-@pytest.mark.parametrize(("field", "value"), [
-    ("vocab_size", 0), ("outputs", 0), ("outputs", 10), ("hidden_size", 0), ("hidden_size", -5),
-    ("hidden_size", 2**31 - 1), ("layers", 0), ("heads", 2**30), ("intermediate_size", -7),
-    ("context_length", -1), ("norm_epsilon", np.nan), ("softcap", np.inf), ("threads", 0),
-    ("threads", 1025),
+TINY = shape_record(
+    uniform("t", "llama", 9, 8, 1, 2, 1, 8, 8, rope=Rope(dim=2), context_length=9)
+)
+
+
+def core_of(shape: dict[str, Any], threads: int = 1) -> _core.Model:
+    return _core.Model(shape, half_cache=True, threads=threads, apart=False)
+
+
+def changed(place: str, field: str, value: object) -> dict[str, Any]:
+    """Return the record with another value of a field, of the model or of its first part."""
+    record = copy.deepcopy(TINY)
+    (record if place == "model" else record[place][0])[field] = value
+    return record
+
+
+@pytest.mark.parametrize(("place", "field", "value"), [
+    ("model", "vocab_size", 0), ("model", "outputs", 0), ("model", "outputs", 10),
+    ("model", "hidden_size", 0), ("model", "hidden_size", -5), ("model", "hidden_size", 2**31 - 1),
+    ("model", "hidden_size", 2**70), ("model", "hidden_size", 8.0), ("model", "hidden_size", True),
+    ("model", "context_length", -1), ("model", "norm_eps", np.nan), ("model", "softcap", np.inf),
+    ("model", "norm_kind", "batch"), ("model", "positions", 8), ("model", "embed_norm", 1),
+    ("model", "layers", []), ("model", "layers", 3), ("model", "attentions", []),
+    ("model", "canvas", 0), ("model", "token_width", -1), ("attentions", "heads", 2**30),
+    ("attentions", "kv_heads", 0), ("attentions", "kv_heads", 3), ("attentions", "head_dim", 2000),
+    ("attentions", "window", -1), ("attentions", "inverse_frequencies", [1.0] * 5),
+    ("attentions", "inverse_frequencies", ["a"]), ("attentions", "slopes", [1.0]),
+    ("attentions", "norm", "shared"), ("attentions", "qk_norm", 0), ("attentions", "scale", -1.0),
+    ("attentions", "query_rank", -1), ("feeds", "size", -7), ("feeds", "size", 0),
+    ("feeds", "activation", "tanh"), ("feeds", "norm", "shared"), ("feeds", "mixture", [{}]),
+    ("layers", "attention", 1), ("layers", "feed", -2), ("layers", "keys_of", 0),
+    ("layers", "residual", "none"), ("layers", "factor", np.nan), ("layers", "reads_token", True),
 ])  # fmt: skip
-def test_models_of_absurd_sizes_are_refused(field, value):
-    sizes: dict[str, Any] = {
-        "vocab_size": 9, "outputs": 9, "hidden_size": 8, "layers": 1, "heads": 2,
-        "intermediate_size": 8, "context_length": 9, "norm_epsilon": 1e-5, "rope_attention": 1.0,
-        "attentions": [(1, 8, 0, True, [1.0])], "kinds": [], "mixture": [], "mixture_scale": 1.0,
-        "softcap": 0.0, "half_cache": True, "threads": 1, "apart": False,
-    }  # fmt: skip
-    _core.Model(**sizes)
-    with pytest.raises(InvalidInput, match=field):
-        _core.Model(**{**sizes, field: value})
+def test_models_of_absurd_shapes_are_refused(place, field, value):
+    core_of(TINY)
+    named = {"window": "sliding_window", "size": "intermediate_size", "reads_token": "token_width"}
+    with pytest.raises(InvalidInput, match=named.get(field, field)):
+        core_of(changed(place, field, value))
+
+
+def test_records_of_other_entries_are_refused():
+    for record in ({**TINY, "more": 1}, {"vocab_size": 9}, [], changed("feeds", "more", 1)):
+        with pytest.raises(InvalidInput):
+            core_of(record)
+    for threads in (0, 1025):
+        with pytest.raises(InvalidInput, match="threads"):
+            core_of(TINY, threads)
 
 
 def test_a_model_without_all_weights_is_not_finished():
     core = make(BASE, dtype="f32")._model()
     with pytest.raises(InvalidInput, match="'embed'"):  # A first row that overflows.
         core.fill("embed", 2**63 - 1, 0, np.zeros((1, 256), np.uint8))
-    bare = _core.Model(
-        vocab_size=9, outputs=9, hidden_size=8, layers=1, heads=2, intermediate_size=8,
-        context_length=9, norm_epsilon=1e-5, rope_attention=1.0, kinds=[], mixture=[],
-        attentions=[(1, 8, 0, True, [1.0])], mixture_scale=1.0, softcap=0.0, half_cache=True,
-        threads=1, apart=False,
-    )  # fmt: skip
+    bare = core_of(TINY)
     shapes = {
         "embed": 9, "layers.0.q": 16, "layers.0.k": 8, "layers.0.v": 8, "layers.0.o": 8,
         "layers.0.gate": 8, "layers.0.up": 8, "layers.0.down": 8,
     }  # fmt: skip
-    vectors = ("norm", "layers.0.attn_norm", "layers.0.mlp_norm")
+    vectors = ("layers.0.attn_norm", "layers.0.mlp_norm", "norm")
     for name in shapes:
         with pytest.raises(InvalidInput, match="before the loading is finished"):
             bare.finish_loading(True)

@@ -8,6 +8,7 @@ from native_models import BASE
 
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import OWN, SOURCES, NativeBackend
+from paradecode.backends.native.shape import shape_record
 from paradecode.core.errors import InvalidInput
 from paradecode.models.config import Rope
 from paradecode.models.weights import Kind, Tensor
@@ -116,7 +117,7 @@ def test_rows_do_not_depend_on_neighbours_or_kernels(kind, monkeypatch):
 
 def test_formats_that_the_core_cannot_make_are_refused():
     narrow = CONFIG.altered(intermediate_size=96)
-    core = NativeBackend(narrow, random_weights(narrow))._model()
+    core = _core.Model(shape_record(narrow), half_cache=True, threads=1, apart=False)
     with pytest.raises(InvalidInput, match="whole blocks of 256"):
         core.set_format("layers.0.down", OWN[Kind.Q6_K])
     core.set_format("layers.0.q", OWN[Kind.Q6_K])

@@ -94,26 +94,9 @@ class StepSequence:
 
 class Model:
     def __init__(
-        self,
-        *,
-        vocab_size: int,
-        outputs: int,
-        hidden_size: int,
-        layers: int,
-        heads: int,
-        intermediate_size: int,
-        context_length: int,
-        norm_epsilon: float,
-        rope_attention: float,
-        attentions: Sequence[tuple[int, int, int, bool, Sequence[float]]],
-        kinds: Sequence[int],
-        mixture: Sequence[int],
-        mixture_scale: float,
-        softcap: float,
-        half_cache: bool,
-        threads: int,
-        apart: bool,
-    ) -> None: ...
+        self, shape: dict[str, Any], *, half_cache: bool, threads: int, apart: bool
+    ) -> None:
+        """``shape``: see :func:`paradecode.backends.native.shape.shape_record`."""
     def set_format(self, tensor: str, format: int) -> None: ...
     def fill(self, tensor: str, first_row: int, source: int, rows: NDArray[np.uint8]) -> None: ...
     def set_vector(self, tensor: str, values: NDArray[np.float32]) -> None: ...

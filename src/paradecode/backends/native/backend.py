@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from paradecode.backends.interface import (
 from paradecode.backends.native._core import LogitRows, Model, in_own_state, logits_from
 from paradecode.backends.native.heads import NativeHeads, run_networks
 from paradecode.backends.native.machine import default_threads, physical_memory
+from paradecode.backends.native.shape import shape_record
 from paradecode.backends.native.steps import NativeStepper, run_steps
 from paradecode.core.checks import one_of
 from paradecode.core.errors import BackendError, InvalidInput
@@ -32,7 +32,6 @@ from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network
 from paradecode.core.tree import TokenTree
 from paradecode.models.config import ModelConfig
-from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 
 FORMATS = {"q4": 0, "q8": 1, "bf16": 2, "f16": 3, "f32": 4}
@@ -98,27 +97,14 @@ class NativeBackend:
         one_of("f16", "f32")("kv_dtype", kv_dtype)
         check_weights(config, weights)
         self.config = config
-        make = partial(
-            Model,
-            vocab_size=config.vocab_size,
-            outputs=config.said,
-            hidden_size=config.hidden_size,
-            layers=config.layers,
-            heads=config.heads,
-            intermediate_size=config.intermediate_size,
-            context_length=config.context_length,
-            norm_epsilon=config.norm_eps,
-            rope_attention=config.rope.attention_factor,
-            mixture=_mixture(config.mixture),
-            mixture_scale=1.0 if config.mixture is None else config.mixture.scale,
-            softcap=config.softcap,
-            half_cache=kv_dtype == "f16",
-            threads=default_threads() if threads is None else threads,
-            apart=apart,
-        )
         # The angles must not depend on the rounding mode that the host program has set.
         self._core: Model | None = in_own_state(
-            lambda: make(attentions=_attentions(config), kinds=_kinds(config))
+            lambda: Model(
+                shape_record(config),
+                half_cache=kv_dtype == "f16",
+                threads=default_threads() if threads is None else threads,
+                apart=apart,
+            )
         )
         self._heads = NativeHeads(self.threads)
         self._load(weights, dtype, progress)
@@ -131,7 +117,8 @@ class NativeBackend:
             kept = OWN.get(weights[name].kind, FORMATS["q8"])
             wanted = kept if dtype == "auto" else FORMATS[dtype]
             # A rounded router would send rows to other experts.
-            core.set_format(name, FORMATS["f32"] if name.endswith(".router") else wanted)
+            exact = name.endswith(".router") or name == "positions"
+            core.set_format(name, FORMATS["f32"] if exact else wanted)
         for name in shapes.keys() - set(matrices):
             core.set_vector(name, np.ascontiguousarray(weights[name].float32()))
         # Check this before packing: memory is only taken as it is filled.
@@ -352,31 +339,6 @@ class NativeLogits:
         return self.rows.sample(
             warp.temperature, warp.top_k, warp.top_p, warp.min_p, [int(key) for key in keys]
         )
-
-
-def _attentions(config: ModelConfig) -> list[tuple[int, int, int, bool, list[float]]]:
-    """Return the core's arguments for each kind of attention of the model."""
-    return [
-        (part.kv_heads, part.head_dim, part.window, part.scale != 1.0,
-         [] if part.rope is None else part.rope.inverse_frequencies().tolist())
-        for part in dict.fromkeys(part for _, part in config.attentions())
-    ]  # fmt: skip
-
-
-def _kinds(config: ModelConfig) -> list[int]:
-    known = list(dict.fromkeys(part for _, part in config.attentions()))
-    return [known.index(part) for _, part in config.attentions()]
-
-
-def _mixture(mixture: Mixture | None) -> list[int]:
-    """Return the numbers of a mixture of experts, in the order of the core's arguments."""
-    if mixture is None:
-        return []
-    return [
-        mixture.experts, mixture.chosen, mixture.expert_size, mixture.shared_size, mixture.groups,
-        mixture.chosen_groups, mixture.score == "sigmoid", mixture.biased_weights,
-        mixture.normalised,
-    ]  # fmt: skip
 
 
 def _fill(core: Model, name: str, weight: Tensor) -> int:

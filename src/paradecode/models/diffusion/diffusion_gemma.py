@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.config import ModelConfig, Rope
-from paradecode.models.gemma import gemma4_layers, wide_rope
+from paradecode.models.config import ModelConfig
+from paradecode.models.gemma import gemma4_stack
 from paradecode.models.metadata import Metadata
-from paradecode.models.mixture import MOST, MOST_LAYERS, Mixture
-from paradecode.models.parts import Attention
+from paradecode.models.mixture import Mixture
 from paradecode.models.weights import Tensor
 
 NAME = "DiffusionGemmaForBlockDiffusion"
 DECODER = "renoise"
-FULL, SLIDING = "full_attention", "sliding_attention"
 DEFAULTS = {
     "vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30,
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "rms_norm_eps": 1e-6,
@@ -23,10 +20,6 @@ DEFAULTS = {
     "gelu_pytorch_tanh", "final_logit_softcapping": 30.0, "bos_token_id": 2, "eos_token_id": 1,
 }  # fmt: skip
 """Default values of keys; transformers leaves out keys that have their default."""
-WIDE, MOST_HEAD = 512, 4096
-"""Default and largest size of a head in layers with full attention."""
-PERIOD = 6
-"""One in this many layers has full attention, unless config.json lists the kinds of layers."""
 
 _LAYER = re.compile(r"model\.decoder\.layers\.(\d{1,4})\.(.+)")
 _ENCODER_SCALE = re.compile(r"model\.encoder\.language_model\.layers\.(\d{1,4})\.layer_scalar")
@@ -64,38 +57,13 @@ def diffusion_gemma(raw: Metadata, name: str) -> ModelConfig:
     if not isinstance(text, dict):
         raise InvalidModel("text_config", text, "it must be a JSON object")
     values = Metadata({**DEFAULTS, **{k: v for k, v in text.items() if v is not None}})
-    if values["hidden_activation"] != "gelu_pytorch_tanh":
-        raise InvalidModel("hidden_activation", values["hidden_activation"], "only gelu is known")
-    if values.get("use_bidirectional_attention") == "all" or values.flag("attention_bias"):
-        fix = "only causal encoders without biases are known"
-        raise InvalidModel("use_bidirectional_attention", "all", fix)
+    values |= {"enable_moe_block": True, "attention_k_eq_v": True}
+    values |= {"num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0}
     if not (raw.flag("tie_word_embeddings", True) and values.flag("tie_word_embeddings", True)):
         raise InvalidModel("tie_word_embeddings", False, "only models of tied weights are known")
-    layers = values.whole("num_hidden_layers", None, 1, MOST_LAYERS)
-    full = _full(values, layers)
-    sliding, wide = (_rope(values, kind) for kind in (SLIDING, FULL))
-    head_dim = values.whole("head_dim", None, 2, MOST_HEAD)
-    size, groups = _wide_heads(values, full)
-    if sliding["rope_type"] != "default" or wide["rope_type"] not in ("default", "proportional"):
-        fix = "use default, and for full_attention default or proportional"
-        raise InvalidModel("rope_type", [sliding["rope_type"], wide["rope_type"]], fix)
-    heads, theta = values.whole("num_attention_heads"), wide.number("rope_theta", 1e6)
-    turned = int(wide.number("partial_rotary_factor", 1.0) * size // 2)
-    near = Attention(
-        heads, values.whole("num_key_value_heads"), head_dim,
-        rope=Rope(sliding.number("rope_theta", 1e4), head_dim),
-        window=values.whole("sliding_window", None, 1, 1 << 24),
-    )  # fmt: skip
-    far = Attention(heads, groups, size, rope=wide_rope(theta, size, turned))
-    mixture = Mixture(
-        values.whole("num_experts", None, 1, MOST), values.whole("top_k_experts", None, 1, MOST),
-        values.whole("moe_intermediate_size", None, 1, MOST), normalised=True, scaled=True,
-    )  # fmt: skip
-    ends = values["eos_token_id"]
-    stack = gemma4_layers(layers, full, near, far, values.whole("intermediate_size"), mixture)
-    hidden = values.whole("hidden_size")
+    stack, hidden, ends = gemma4_stack(values), values.whole("hidden_size"), values["eos_token_id"]
     return ModelConfig(
-        name, "gemma4", values.whole("vocab_size"), hidden, stack,
+        name, "diffusion-gemma", values.whole("vocab_size"), hidden, stack,
         values.whole("max_position_embeddings"), norm_eps=values.number("rms_norm_eps", 1e-6),
         embed_factor=hidden**0.5, tied_head=True,
         softcap=values.number("final_logit_softcapping", 30.0),
@@ -104,44 +72,6 @@ def diffusion_gemma(raw: Metadata, name: str) -> ModelConfig:
                          (ends if isinstance(ends, list) else [ends])),
         decoder=DECODER,
     )  # fmt: skip
-
-
-def _full(values: Metadata, layers: int) -> set[int]:
-    kinds = values.get("layer_types")
-    if kinds is None:
-        kinds = [SLIDING if (i + 1) % PERIOD else FULL for i in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {FULL, SLIDING}:
-        fix = f"give {layers} of {FULL} and {SLIDING}"
-        raise InvalidModel("layer_types", kinds, fix)
-    return {i for i, kind in enumerate(kinds) if kind == FULL} | {layers - 1}
-
-
-def _wide_heads(values: Metadata, full: set[int]) -> tuple[int, int]:
-    """Return the size and the number of the key heads in layers with full attention."""
-    usual = values.whole("num_key_value_heads")
-    size = values.whole("global_head_dim", WIDE, 2, MOST_HEAD)
-    groups = values.whole("num_global_key_value_heads", usual)
-    own = values.get("per_layer_config")
-    if own is None:
-        return size, groups
-    named = [own.get(str(layer)) for layer in sorted(full)] if isinstance(own, dict) else [None]
-    one = named[0]
-    if not isinstance(one, dict) or any(each != one for each in named):
-        fix = f"all layers of {FULL} must be described alike"
-        raise InvalidModel("per_layer_config", own, fix)
-    one = Metadata(one)
-    return one.whole("head_dim", size, 2, MOST_HEAD), one.whole("num_key_value_heads", groups)
-
-
-def _rope(values: Metadata, kind: str) -> Metadata:
-    usual: dict[str, Any] = {"rope_type": "default"}
-    if kind == FULL:
-        usual = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}
-    said = values.get("rope_parameters", {})
-    own = said.get(kind, usual) if isinstance(said, dict) else None
-    if not isinstance(own, dict):
-        raise InvalidModel("rope_parameters", said, f"it must say what {kind} has")
-    return Metadata({"rope_type": "default", **own})
 
 
 def separated(stored: str, tensor: Tensor, mixture: Mixture | None) -> list[tuple[str, Tensor]]:

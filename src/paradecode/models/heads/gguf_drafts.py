@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel
-from paradecode.models.gguf_file import file_bytes, half_split, rope_in, tensor_in
+from paradecode.models.families.family import half_split
+from paradecode.models.gguf_file import file_bytes, rope_in, tensor_in
 from paradecode.models.gguf_header import Header, read_header
 from paradecode.models.heads.layouts import HeadFile, recognise
 from paradecode.models.metadata import Metadata

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.config import Rope
-from paradecode.models.folder_config import rope_of
+from paradecode.models.folder_rope import rope_of
 from paradecode.models.metadata import Metadata
 
 Tensors = Mapping[str, NDArray[Any]]

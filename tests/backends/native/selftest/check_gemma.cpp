@@ -18,17 +18,38 @@ std::unique_ptr<Model> gemma_model(Format format, bool half_cache, int threads) 
   ModelShape shape;
   shape.vocab_size = shape.outputs = kTokens;
   shape.hidden_size = kHidden;
-  shape.layers = 4;
-  shape.heads = 6;
-  shape.intermediate_size = 52;
   shape.context_length = 128;
+  shape.embed_factor = 6.3F;
   shape.softcap = 20.0F;
-  shape.mixture.experts = 5;
-  shape.mixture.chosen = 2;
-  shape.mixture.expert_size = 36;
-  shape.mixture.normalised = true;
-  shape.attentions = {{3, 12, 5, false, {1.0F, 0.1F, 0.01F}}, {1, 40, 0, false, {0.5F, 0.02F}}};
-  shape.kinds = {0, 1, 0, 1};
+  shape.canvas = true;
+  AttentionShape near;
+  near.heads = 6;
+  near.kv_heads = 3;
+  near.head_dim = 12;
+  near.window = 5;
+  near.scale = 1.0F;
+  near.norm = {true, true};
+  near.qk_norm = HeadNorm::Head;
+  near.value_norm = true;
+  near.inverse_frequencies = {1.0F, 0.1F, 0.01F};
+  AttentionShape far = near;
+  far.kv_heads = 1;
+  far.head_dim = 40;
+  far.window = 0;
+  far.keys_as_values = true;
+  far.inverse_frequencies = {0.5F, 0.02F};
+  shape.attentions = {near, far};
+  FeedShape& feed = shape.feeds.emplace_back();
+  feed.size = 52;
+  feed.norm = {true, true};
+  feed.activation = Activation::GeluTanh;
+  feed.mixture.experts = 5;
+  feed.mixture.chosen = 2;
+  feed.mixture.expert_size = 36;
+  feed.mixture.normalised = true;
+  feed.mixture.scaled = true;
+  for (int i = 0; i < 4; ++i)
+    shape.stack.push_back({.attention = i % 2, .feed = 0, .scaled = true});
   auto model = std::make_unique<Model>(shape, half_cache, threads);
   std::mt19937 random(3);
   struct Named {
@@ -40,7 +61,7 @@ std::unique_ptr<Model> gemma_model(Format format, bool half_cache, int threads) 
                                  {"guess.up", 52, kHidden},
                                  {"guess.down", kHidden, 52}};
   std::vector<std::pair<std::string, int>> vectors = {{"norm", kHidden}, {"guess.norm", kHidden}};
-  for (int i = 0; i < shape.layers; ++i) {
+  for (int i = 0; i < shape.layers(); ++i) {
     const std::string layer = "layers." + std::to_string(i) + ".";
     const AttentionShape& own = shape.attention(i);
     matrices.push_back({layer + "q", 6 * own.head_dim, kHidden});
@@ -56,7 +77,7 @@ std::unique_ptr<Model> gemma_model(Format format, bool half_cache, int threads) 
       matrices.push_back({place + "down", kHidden, inner});
     }
     for (const char* name : {"attn_norm", "mlp_norm", "after_attn", "after_mlp", "experts_norm",
-                             "after_experts", "after_feed", "router.scale"})
+                             "after_experts", "after_dense", "router.scale"})
       vectors.emplace_back(layer + name, kHidden);
     vectors.emplace_back(layer + "router.gain", 5);
     vectors.emplace_back(layer + "q_norm", own.head_dim);
@@ -65,16 +86,16 @@ std::unique_ptr<Model> gemma_model(Format format, bool half_cache, int threads) 
     vectors.emplace_back(layer + "canvas_scale", 1);
   }
   for (const Named& each : matrices)
-    model->set_format(each.name, each.name.ends_with("router") ? Format::F32 : format);
+    model->weights().set_format(each.name, each.name.ends_with("router") ? Format::F32 : format);
   for (const auto& [name, rows, cols] : matrices) {
     const auto values = random_values(random, static_cast<std::size_t>(rows * cols),
                                       1.0F / std::sqrt(static_cast<float>(cols)));
-    model->fill(name, 0, rows, Source::F32, reinterpret_cast<const std::uint8_t*>(values.data()),
-                4 * cols);
+    model->weights().fill(name, 0, rows, Source::F32,
+                          reinterpret_cast<const std::uint8_t*>(values.data()), 4 * cols);
   }
   for (const auto& [name, size] : vectors) {
     const std::vector<float> values(static_cast<std::size_t>(size), 0.9F);
-    model->set_vector(name, values.data(), size);
+    model->weights().set_vector(name, values.data(), size);
   }
   model->finish_loading(true);
   model->reserve(12);

@@ -16,21 +16,23 @@ std::unique_ptr<Model> headed_model(const std::vector<float>& head, int vocabula
   shape.vocab_size = vocabulary;
   shape.outputs = vocabulary;
   shape.hidden_size = 256;
-  shape.layers = 1;
-  shape.heads = 1;
-  shape.intermediate_size = 32;
-  shape.attentions.push_back({.kv_heads = 1, .head_dim = 32, .inverse_frequencies = {}});
+  shape.stack.push_back({.attention = 0, .feed = 0});
+  shape.feeds.emplace_back().size = 32;
+  AttentionShape& attention = shape.attentions.emplace_back();
+  attention.heads = attention.kv_heads = 1;
+  attention.head_dim = 32;
   shape.context_length = 256;
   auto model = std::make_unique<Model>(shape, true, 2);
   std::mt19937 random(5);
   const auto fill = [&](const std::string& name, int rows, const std::vector<float>& values) {
-    model->fill(name, 0, rows, Source::F32, reinterpret_cast<const std::uint8_t*>(values.data()),
-                4 * static_cast<std::int64_t>(values.size()) / rows);
+    model->weights().fill(name, 0, rows, Source::F32,
+                          reinterpret_cast<const std::uint8_t*>(values.data()),
+                          4 * static_cast<std::int64_t>(values.size()) / rows);
   };
   const std::pair<const char*, int> matrices[] = {
       {"embed", vocabulary}, {"layers.0.q", 32},    {"layers.0.k", 32},  {"layers.0.v", 32},
       {"layers.0.o", 256},   {"layers.0.gate", 32}, {"layers.0.up", 32}, {"layers.0.down", 256}};
-  for (const auto& [name, rows] : matrices) model->set_format(name, Format::Q8);
+  for (const auto& [name, rows] : matrices) model->weights().set_format(name, Format::Q8);
   for (const auto& [name, rows] : matrices) {
     const bool narrow = rows == 256;
     fill(name, rows,
@@ -38,8 +40,8 @@ std::unique_ptr<Model> headed_model(const std::vector<float>& head, int vocabula
   }
   const std::vector<float> ones(256, 1.0F);
   for (const char* name : {"norm", "layers.0.attn_norm", "layers.0.mlp_norm"})
-    model->set_vector(name, ones.data(), 256);
-  model->set_format("head", own_format(Source::Q8_0));
+    model->weights().set_vector(name, ones.data(), 256);
+  model->weights().set_format("head", own_format(Source::Q8_0));
   fill("head", vocabulary, head);
   model->finish_loading(false);
   model->reserve(1);

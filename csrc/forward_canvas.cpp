@@ -1,6 +1,5 @@
-// What Gemma 4's layers do beside those of the Llama family, and how a canvas enters them.
+// How the last guess of a canvas enters a model that refines random tokens.
 #include <algorithm>
-#include <cmath>
 
 #include "exact.hpp"
 #include "forward_products.hpp"
@@ -47,18 +46,15 @@ double weight(const Likely& guess, float logit) {
 
 }  // namespace
 
-void Forward::plan_gemma() {
-  const std::size_t numbers = count(plan_.rows, width_);
-  fed_ = space_.fed.need(numbers);
-  mixed_ = space_.mixed.need(numbers);
+void Forward::plan_guesses() {
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     for (int r = 0; inputs_[i].guess != nullptr && r < plan_.spans[i].rows; ++r)
       guesses_.push_back({plan_.spans[i].first_row + r, inputs_[i].guess, r});
   // Rows without a guess go through its MLP as well.
-  if (!guesses_.empty()) std::fill(states_, states_ + numbers, 0.0F);
+  if (!guesses_.empty()) std::fill(states_, states_ + count(plan_.rows, width_), 0.0F);
 }
 
-// Leaves in `fed_` what the guesses say, and nothing for other rows.
+// Leaves in `made_` what the guesses say, and nothing for other rows.
 void Forward::read_guesses(Member& member) {
   member.enter(Part::Embed);
   const auto rows = guesses_.size();
@@ -68,8 +64,8 @@ void Forward::read_guesses(Member& member) {
     const std::size_t first = static_cast<std::size_t>(chunk) * share;
     mean_embeddings(first, std::min(rows, first + share));
   });
-  const GuessWeights& w = model_.guess_;
-  feed_dense(member, {w.gate, w.up, w.down}, w.norm);
+  const ModelWeights& w = model_.weights_;
+  feed_dense(member, {w.guess, shape_.guess().activation}, w.guess_norm, {made_, false});
 }
 
 // The mean of all tokens' embeddings under the guesses [first, end), as the states of their rows.
@@ -105,7 +101,7 @@ void Forward::mean_embeddings(std::size_t first, std::size_t end) {
         const float logit = likely[r].logits[token];
         if (logit < likely[r].least) continue;
         float* embedding = embeddings.data() + static_cast<std::size_t>(token - begin) * width;
-        if (!known[token - begin]) unpack_row(model_.embed_, token, embedding);
+        if (!known[token - begin]) unpack_row(model_.weights_.embed, token, embedding);
         known[token - begin] = true;
         shares[found] = static_cast<float>(weight(likely[r], logit) / likely[r].mass);
         chosen[found++] = embedding;
@@ -115,53 +111,19 @@ void Forward::mean_embeddings(std::size_t first, std::size_t end) {
                           state(guesses_[first + r].row));
     }
   }
-  const float root = std::sqrt(static_cast<float>(shape_.hidden_size));
   for (std::size_t r = 0; r < rows; ++r) {
     float* out = state(guesses_[first + r].row);
-    for (int i = 0; i < shape_.hidden_size; ++i) out[i] *= root;
+    for (int i = 0; i < shape_.hidden_size; ++i) out[i] *= shape_.embed_factor;
   }
 }
 
-// A token's embedding, and of a canvas what the guess says of it.
-void Forward::begin_gemma(int row) {
+// Adds what the guess says of a row of a canvas to its token's embedding.
+void Forward::begin_canvas(int row) {
   float* out = state(row);
-  const float root = std::sqrt(static_cast<float>(shape_.hidden_size));
-  for (int i = 0; i < shape_.hidden_size; ++i) out[i] *= root;
-  if (!in_canvas(row)) return;
   if (!guesses_.empty())
-    for (int i = 0; i < shape_.hidden_size; ++i) out[i] += fed(row)[i];
-  kernels_.rms_norm(out, model_.ones_, shape_.hidden_size, width_, shape_.norm_epsilon, out);
-}
-
-void Forward::add(const float* row, float* out) const {
-  for (int i = 0; i < width_; ++i) out[i] += row[i];
-}
-
-void Forward::close_attention(Member& member, const LayerWeights& w) {
-  member.enter(Part::Prepare);
-  member.phase(plan_.rows, [&](int row) {
-    kernels_.rms_norm(fed(row), w.after_attn, shape_.hidden_size, width_, shape_.norm_epsilon,
-                      fed(row));
-    add(fed(row), state(row));
-  });
-}
-
-// Adds what the MLP and the experts of a layer made to the residual stream.
-void Forward::close_feed(Member& member, const LayerWeights& w) {
-  const auto normed_by = [&](const float* gain, float* row) {
-    kernels_.rms_norm(row, gain, shape_.hidden_size, width_, shape_.norm_epsilon, row);
-  };
-  member.enter(Part::Prepare);
-  member.phase(plan_.rows, [&](int row) {
-    float* made = fed(row);
-    normed_by(w.after_mlp, made);
-    normed_by(w.after_experts, experts_made(row));
-    add(experts_made(row), made);
-    normed_by(w.after_feed, made);
-    float* out = state(row);
-    const float scale = in_canvas(row) ? *w.canvas_scale : *w.scale;
-    for (int i = 0; i < width_; ++i) out[i] = (out[i] + made[i]) * scale;
-  });
+    for (int i = 0; i < shape_.hidden_size; ++i) out[i] += made(row)[i];
+  kernels_.rms_norm(out, model_.weights_.ones, shape_.hidden_size, width_, shape_.norm_epsilon,
+                    out);
 }
 
 }  // namespace paradecode

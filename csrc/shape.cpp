@@ -1,0 +1,119 @@
+#include "shape.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "errors.hpp"
+
+namespace paradecode {
+namespace {
+
+// Far more than any model has.
+constexpr int kMostTokens = 1 << 26;
+constexpr int kMostWidth = 1 << 20;
+constexpr int kMostLayers = 1 << 12;
+constexpr int kMostHeads = 1 << 12;
+
+void expect_number(const char* field, float number) {
+  if (!(number >= 0) || !std::isfinite(number))
+    throw InvalidInput(field, std::monostate(), "give a finite number of at least 0");
+}
+
+void expect_kind(const char* field, int kind, std::size_t kinds) {
+  if (kind < -1 || kind >= static_cast<int>(kinds))
+    throw InvalidInput(field, std::int64_t{kind},
+                       "name one of the " + std::to_string(kinds) + " kinds, or -1");
+}
+
+void refuse(bool bad, const char* field, const std::string& value, const char* fix) {
+  if (bad) throw InvalidInput(field, value, fix);
+}
+
+void check_layer(const ModelShape& shape, int index) {
+  const LayerShape& layer = shape.layer(index);
+  expect_kind("layers.attention", layer.attention, shape.attentions.size());
+  expect_kind("layers.feed", layer.feed, shape.feeds.size());
+  expect_number("layers.factor", layer.factor);
+  refuse(layer.attention < 0 && layer.feed < 0 && !layer.reads_token, "layers", "no part",
+         "give each layer a part");
+  refuse(layer.reads_token && shape.token_width == 0, "token_width", "0",
+         "a layer reads second embeddings");
+  refuse(layer.feed >= 0 && shape.feed(index).shares_norm &&
+             (layer.residual != Residual::Parallel || layer.attention < 0),
+         "norm", "shared", "only parts side by side share a norm");
+  if (layer.keys_of < 0) return;
+  const int of = layer.keys_of;
+  refuse(layer.attention < 0, "keys_of", std::to_string(of), "the layer does not attend");
+  bool alike = of < index && shape.attends(of) && shape.layer(of).keys_of < 0;
+  if (alike) {
+    const AttentionShape& own = shape.attention(index);
+    const AttentionShape& other = shape.attention(of);
+    alike = own.kv_heads == other.kv_heads && own.head_dim == other.head_dim &&
+            own.window == other.window;
+  }
+  refuse(!alike, "keys_of", std::to_string(of),
+         "name an earlier layer with keys of its own, of the same shape and window");
+}
+
+}  // namespace
+
+void AttentionShape::check() const {
+  expect_range("heads", heads, 1, kMostHeads);
+  expect_range("kv_heads", kv_heads, 1, heads);
+  expect_range("head_dim", head_dim, 1, kMostHeadDim);
+  expect_range("sliding_window", window, 0, std::int64_t{1} << 24);
+  expect_range("inverse_frequencies", pairs(), 0, head_dim / 2);
+  expect_range("query_rank", query_rank, 0, kMostWidth);
+  expect_number("scale", scale);
+  expect_number("softcap", softcap);
+  expect_number("rope_factor", rope_factor);
+  expect_number("growth", growth);
+  expect_range("growth_every", growth_every, 1, std::int64_t{1} << 39);
+  if (!slopes.empty())
+    expect_range("slopes", static_cast<std::int64_t>(slopes.size()), heads, heads);
+  for (const float slope : slopes) expect_number("slopes", slope);
+  refuse(heads % kv_heads != 0, "kv_heads", std::to_string(kv_heads), "it must divide heads");
+}
+
+void FeedShape::check() const {
+  expect_range("intermediate_size", size, 0, kMostWidth);
+  mixture.check();
+  refuse(size == 0 && !mixed(), "intermediate_size", "0", "give 1 and more, or experts");
+  refuse(!gated && activation == Activation::SwigluOai, "activation", "swiglu_oai",
+         "it needs a gate");
+}
+
+void ModelShape::check() const {
+  expect_range("vocab_size", vocab_size, 1, kMostTokens);
+  expect_range("outputs", outputs, 1, vocab_size);
+  expect_range("hidden_size", hidden_size, 1, kMostWidth);
+  expect_range("layers", static_cast<std::int64_t>(stack.size()), 1, kMostLayers);
+  expect_range("context_length", context_length, 1, std::numeric_limits<int>::max());
+  expect_range("token_width", token_width, 0, 1 << 16);
+  expect_range("token_rows", token_rows, token_width > 0 ? 1 : 0, kMostTokens);
+  expect_range("token_width", std::int64_t{token_padded()} * layers(), 0, kMostTokens);
+  expect_number("norm_epsilon", norm_epsilon);
+  expect_number("embed_factor", embed_factor);
+  expect_number("logit_factor", logit_factor);
+  expect_number("softcap", softcap);
+  if (positions != 0) expect_range("positions", positions, context_length, kMostTokens);
+  for (const AttentionShape& attention : attentions) attention.check();
+  for (const FeedShape& feed : feeds) feed.check();
+  refuse(attentions.empty(), "attentions", "none", "give at least one kind of attention");
+  for (int index = 0; index < layers(); ++index) {
+    check_layer(*this, index);
+    refuse((stack[static_cast<std::size_t>(index)].residual == Residual::Ladder) !=
+               (stack.front().residual == Residual::Ladder),
+           "residual", "ladder", "give it to all layers or to none");
+  }
+  refuse(canvas && std::none_of(feeds.begin(), feeds.end(),
+                                [](const FeedShape& feed) { return feed.size > 0; }),
+         "canvas", "true", "a guess is read by an MLP");
+}
+
+const FeedShape& ModelShape::guess() const {
+  return *std::find_if(feeds.begin(), feeds.end(),
+                       [](const FeedShape& feed) { return feed.size > 0; });
+}
+
+}  // namespace paradecode

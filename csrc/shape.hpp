@@ -1,0 +1,127 @@
+// What a model consists of: the facts of ModelConfig that the arithmetic needs.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "experts.hpp"
+#include "types.hpp"
+
+namespace paradecode {
+
+// Which of a part's norms there are: before it, and behind it.
+struct NormPlaces {
+  bool before = true;
+  bool after = false;
+};
+
+enum class HeadNorm { None, Head, All };
+enum class Residual { Sequential, Parallel, Ladder };
+
+// How layers of one kind attend; see Attention in models/parts.py.
+struct AttentionShape {
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int window = 0;     // positions that a row sees, its own included; 0: all
+  float scale = 0;    // factor of scores; 0: the inverse root of head_dim
+  float softcap = 0;  // 0: none
+  NormPlaces norm;
+  HeadNorm qk_norm = HeadNorm::None;
+  bool norm_turned = false;
+  bool value_norm = false;
+  bool keys_as_values = false;
+  bool sinks = false;
+  bool bias = false;
+  bool output_bias = false;
+  int query_rank = 0;
+  // Queries at position p are multiplied by 1 + growth * log(1 + p / growth_every), in whole steps.
+  float growth = 0;
+  std::int64_t growth_every = 1;
+  std::vector<float> slopes;               // ALiBi's, of each head; empty: none
+  float rope_factor = 1.0F;                // of cosines and sines
+  std::vector<float> inverse_frequencies;  // one for each rotated pair
+
+  // Throws InvalidInput.
+  void check() const;
+  int padded_dim() const { return round_up(head_dim, kLanes); }
+  int pairs() const { return static_cast<int>(inverse_frequencies.size()); }
+  // Width of a row of attended values, as the output projection reads it.
+  int width() const { return round_up(heads * head_dim, kGroup); }
+  float factor() const {
+    return scale > 0 ? scale : 1.0F / std::sqrt(static_cast<float>(head_dim));
+  }
+};
+
+// MLPs and experts of one kind; see Feed in models/parts.py.
+struct FeedShape {
+  int size = 0;  // of the MLP; 0: only experts
+  NormPlaces norm;
+  bool shares_norm = false;  // with the attention beside it
+  Activation activation = Activation::Silu;
+  bool gated = true;
+  bool bias = false;
+  MixtureShape mixture;
+
+  // Throws InvalidInput.
+  void check() const;
+  bool mixed() const { return mixture.experts > 0; }
+  // An MLP and experts, each with norms of its own.
+  bool both() const { return size > 0 && mixed(); }
+};
+
+struct LayerShape {
+  int attention = -1;  // which of the model's kinds; -1: none
+  int keys_of = -1;    // the layer whose keys and values it reads; -1: its own
+  int feed = -1;
+  bool reads_token = false;  // whether there is a part that reads second embeddings
+  Activation token_activation = Activation::GeluTanh;
+  Residual residual = Residual::Sequential;
+  float factor = 1.0F;
+  bool scaled = false;
+};
+
+struct ModelShape {
+  int vocab_size = 0;
+  int outputs = 0;  // rows of the LM head: all tokens, or those that a draft model may say
+  int hidden_size = 0;
+  int context_length = 0;
+  float norm_epsilon = 1e-5F;
+  bool layer_norm = false;  // in place of RMSNorm
+  bool norm_bias = false;
+  float embed_factor = 1.0F;
+  bool embed_norm = false;
+  int positions = 0;    // rows of a table of learned positions; 0: none
+  int token_width = 0;  // of a token's second embeddings, one for each layer; 0: none
+  int token_rows = 0;   // tokens that have them
+  bool head_bias = false;
+  float logit_factor = 1.0F;
+  float softcap = 0;    // logits are softcap * tanh(logits / softcap); 0: no change
+  bool canvas = false;  // it refines random tokens, and reads its last guess
+  std::vector<AttentionShape> attentions;
+  std::vector<FeedShape> feeds;
+  std::vector<LayerShape> stack;
+
+  // Throws InvalidInput.
+  void check() const;
+  int layers() const { return static_cast<int>(stack.size()); }
+  const LayerShape& layer(int index) const { return stack[static_cast<std::size_t>(index)]; }
+  bool attends(int index) const { return layer(index).attention >= 0; }
+  // Of a layer that attends.
+  const AttentionShape& attention(int index) const {
+    return attentions[static_cast<std::size_t>(layer(index).attention)];
+  }
+  // Of a layer that feeds.
+  const FeedShape& feed(int index) const {
+    return feeds[static_cast<std::size_t>(layer(index).feed)];
+  }
+  // The layer whose keys and values a layer that attends reads.
+  int cached(int index) const { return layer(index).keys_of < 0 ? index : layer(index).keys_of; }
+  // The MLP that the one for the last guess is like: the first.
+  const FeedShape& guess() const;
+  int token_padded() const { return round_up(token_width, kGroup); }
+};
+
+}  // namespace paradecode

@@ -1,0 +1,122 @@
+// The weights of a model, and where each of them goes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "memory.hpp"
+#include "pack.hpp"
+#include "shape.hpp"
+#include "types.hpp"
+
+namespace paradecode {
+
+// A norm of the residual stream; without a gain there is none.
+struct Norm {
+  float* gain = nullptr;
+  float* bias = nullptr;
+};
+
+// An MLP or an expert. Without a gate the inner values are those of `up`.
+struct MlpWeights {
+  Matrix gate, up, down;
+  float* gate_bias = nullptr;
+  float* up_bias = nullptr;
+  float* down_bias = nullptr;
+};
+
+// Null where the architecture has none.
+struct LayerWeights {
+  Matrix q_down, q, k, v, o;
+  float* q_bias = nullptr;
+  float* k_bias = nullptr;
+  float* v_bias = nullptr;
+  float* o_bias = nullptr;
+  float* q_inner_norm = nullptr;
+  float* q_norm = nullptr;
+  float* k_norm = nullptr;
+  float* v_norm = nullptr;
+  float* sinks = nullptr;
+  Norm attn_norm, after_attn, mlp_norm, after_mlp, after_input;
+  MlpWeights mlp;
+  Matrix router;
+  float* router_bias = nullptr;  // for the choice alone
+  float* router_logit_bias = nullptr;
+  float* router_score_norm = nullptr;
+  float* router_gain = nullptr;  // a factor of each expert
+  Norm router_norm, experts_norm;
+  std::vector<MlpWeights> experts;  // the shared one is the last
+  // Behind experts that are beside an MLP, and behind that.
+  Norm after_experts, after_dense;
+  MlpWeights token;  // its gate, and `down`
+  // Factors of what the layer makes of rows of text and of a canvas.
+  float* scale = nullptr;
+  float* canvas_scale = nullptr;
+};
+
+// All weights of a model. Tensors are named as in ModelConfig.tensors.
+class ModelWeights {
+ public:
+  explicit ModelWeights(const ModelShape& shape);
+  ModelWeights(const ModelWeights&) = delete;
+  ModelWeights& operator=(const ModelWeights&) = delete;
+
+  // All of these throw InvalidInput for a tensor that the shape does not imply.
+  void set_format(const std::string& tensor, Format format);
+  void fill(const std::string& tensor, std::int64_t first_row, std::int64_t rows, Source source,
+            const std::uint8_t* data, std::int64_t row_bytes);
+  void set_vector(const std::string& tensor, const float* values, std::int64_t count);
+  // Throws InvalidInput if a weight is missing.
+  void finish(bool tied_head);
+  const Matrix& matrix(const std::string& tensor) const;
+
+  Matrix embed, head, positions, token_embed, token_project;
+  float* head_bias = nullptr;
+  float* token_norm = nullptr;
+  Norm norm, embed_norm, guess_norm;
+  MlpWeights guess;
+  float* ones = nullptr;  // the gains of norms without gains
+  std::vector<LayerWeights> layers;
+
+ private:
+  // Rows come in units, heads for instance, each padded to a whole number of `padded`.
+  struct MatrixPlace {
+    Matrix* matrix = nullptr;
+    int rows = 0;
+    int cols = 0;
+    int unit = 0;  // 0: all rows are one
+    int padded = 0;
+    std::string partner = {};  // lies beside it, if they have one format
+    bool has_format = false;
+    int target(int row) const { return unit == 0 ? row : row / unit * padded + row % unit; }
+    int padded_rows() const { return unit == 0 ? rows : rows / unit * padded; }
+  };
+  struct VectorPlace {
+    float** values = nullptr;
+    int size = 0;
+    int unit = 0;
+    int padded = 0;
+    float factor = 1.0F;  // of all values
+    int target(int at) const { return unit == 0 ? at : at / unit * padded + at % unit; }
+  };
+
+  void add(const std::string& tensor, Matrix& matrix, int rows, int cols, int unit = 0,
+           int padded = 0);
+  void add(const std::string& tensor, float*& values, int size, int unit = 0, int padded = 0);
+  void add(const std::string& tensor, Norm& norm);
+  void add_mlp(const std::string& prefix, MlpWeights& mlp, int size, bool gated, bool bias);
+  void add_attention(const std::string& prefix, int index);
+  void add_feed(const std::string& prefix, int index);
+  MatrixPlace& place(const std::string& tensor);
+  float* take(int count);
+  void finish_layer(int index);
+
+  const ModelShape& shape_;
+  Arena arena_;
+  std::unordered_map<std::string, MatrixPlace> matrices_;
+  std::unordered_map<std::string, VectorPlace> vectors_;
+};
+
+}  // namespace paradecode

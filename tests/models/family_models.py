@@ -1,0 +1,276 @@
+"""Tiny random models of every family, as transformers saves them and as llama.cpp reads them."""
+
+from __future__ import annotations
+
+import json
+import math
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+from gguf_writing import add_tokenizer
+
+from paradecode.backends.interface import PAGE, Backend, Span
+from paradecode.models.config import ModelConfig
+from paradecode.models.families import BY_NAME, Family
+from paradecode.models.families.family import GGUF_NAMES, GGUF_OUTSIDE, half_split
+from paradecode.models.families.gguf import FACTS
+from paradecode.models.metadata import Metadata
+
+VOCABULARY, WINDOW = 263, 16
+TOKENS = np.random.default_rng(1).integers(3, 250, 61).astype(np.int32)
+"""A text that is longer than every window, and whose length is odd."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tiny model of a family.
+
+    Attributes:
+        folder: what transformers' configuration has beside ``SIZES``; None: no such class.
+        gguf: facts of the GGUF file beside ``SIZES``, by the keys of config.json; None: no GGUF.
+        name: transformers' name, before ``Config``.
+        tied: whether the LM head is the embedding in the GGUF file.
+        biased: whether the GGUF file has biases.
+        rotary: rotated numbers of a head in the GGUF file; 0: all.
+        gelu: whether llama.cpp computes GELU, by a table of 16-bit numbers.
+    """
+
+    name: str
+    folder: dict[str, Any] | None = field(default_factory=dict)
+    gguf: dict[str, Any] | None = field(default_factory=dict)
+    tied: bool = False
+    biased: bool = False
+    rotary: int = 0
+    gelu: bool = False
+
+
+SIZES = {
+    "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 80, "max_position_embeddings": 512,
+}  # fmt: skip
+_GPT = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512}
+_SLIDING = {"sliding_window": WINDOW}
+_HALF = {"rope_parameters": {
+    "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+}}  # fmt: skip
+_YARN = {"rope_parameters": {
+    "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 64,
+    "llama_4_scaling_beta": 0.1, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+}}  # fmt: skip
+_FACTORS = {"embedding_multiplier": 3.0, "logits_scaling": 2.0, "residual_multiplier": 0.4}
+_CAPS = {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0}
+_HEAD = {"head_dim": 24}
+CASES = {
+    "gemma": Case("Gemma", _HEAD, _HEAD, tied=True, gelu=True),
+    "gemma2": Case(
+        "Gemma2", {**_HEAD, **_SLIDING, **_CAPS, "query_pre_attn_scalar": 20},
+        {**_HEAD, **_SLIDING, **_CAPS}, tied=True, gelu=True,
+    ),
+    "gemma3": Case(
+        "Gemma3Text", {**_HEAD, **_SLIDING, "query_pre_attn_scalar": 20}, {**_HEAD, **_SLIDING},
+        tied=True, gelu=True,
+    ),
+    "gemma4": Case(
+        "Gemma4Text",
+        {**_HEAD, **_SLIDING, "global_head_dim": 32, "hidden_size_per_layer_input": 8,
+         "vocab_size_per_layer_input": VOCABULARY, "num_kv_shared_layers": 2,
+         "use_double_wide_mlp": True, "final_logit_softcapping": 5.0,
+         "layer_types": ["sliding_attention", "full_attention"] * 3},
+        None, tied=True, gelu=True,
+    ),
+    "smollm3": Case("SmolLM3", tied=True),
+    "granite": Case("Granite", *[{**_FACTORS, "attention_multiplier": 0.2}] * 2),
+    "olmo2": Case("Olmo2"),
+    "exaone4": Case("Exaone4", {**_SLIDING, "sliding_window_pattern": 4}),
+    "ernie4_5": Case("Ernie4_5", {"head_dim": 16, "use_bias": False}, tied=True),
+    "hunyuan": Case("HunYuanDenseV1", _HEAD, _HEAD),
+    "ministral3": Case("Ministral3", {"head_dim": 16, **_YARN}, {"head_dim": 16}),
+    "internlm2": Case("", None),
+    "minicpm": Case("", None, _FACTORS),
+    "glm4": Case("Glm4", {**_HEAD, **_HALF, "attention_bias": True}, {"attention_bias": True},
+                 rotary=8),
+    "phi3": Case("Phi3"),
+    "gpt2": Case("GPT2", _GPT, {"num_key_value_heads": 4}, tied=True, biased=True, gelu=True),
+    "gptneox": Case("GPTNeoX", _HALF, {"num_key_value_heads": 4, "use_parallel_residual": True},
+                    biased=True, rotary=8, gelu=True),
+    "gptj": Case("GPTJ", {**_GPT, "rotary_dim": 8}, None),
+    "codegen": Case("CodeGen", {**_GPT, "rotary_dim": 8}, None),
+    "bloom": Case("Bloom", {"hidden_size": 66, "n_layer": 3, "n_head": 6},
+                  {"num_key_value_heads": 4}, tied=True, biased=True, gelu=True),
+    "starcoder2": Case("Starcoder2", _SLIDING, tied=True, biased=True, gelu=True),
+    "stablelm": Case("StableLm", {"use_qkv_bias": True}, {"use_qkv_bias": True}, rotary=4),
+    "cohere": Case("Cohere", gguf={"logit_scale": 0.2}, tied=True),
+    "cohere2": Case("Cohere2", _SLIDING, {**_SLIDING, "logit_scale": 0.2}, tied=True),
+}  # fmt: skip
+"""Family -> its tiny model. Windows are shorter than the text, and groups have two heads."""
+
+
+def logits_of(backend: Backend, chunk: int = 1 << 20) -> np.ndarray:
+    """Return the logits of all rows of ``TOKENS``, fed in chunks."""
+    pages = -(-len(TOKENS) // PAGE)
+    backend.reserve(pages)
+    parts = []
+    for start in range(0, len(TOKENS), chunk):
+        at = np.arange(start, min(start + chunk, len(TOKENS)), dtype=np.int32)
+        span = Span(
+            pages=np.arange(pages, dtype=np.int32)[::-1], tokens=TOKENS[at], positions=at,
+            slots=at, context=start, logits=np.arange(len(at), dtype=np.int32),
+        )  # fmt: skip
+        logits = backend.forward([span])[0].logits
+        parts.append(logits.gather(np.tile(np.arange(VOCABULARY), (len(at), 1))))
+    return np.concatenate(parts)
+
+
+# Folders.
+
+
+def save_folder(case: Case, folder: Path) -> Any:
+    """Save a random model with transformers, and return it."""
+    import torch
+    import transformers
+
+    named: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2}
+    if case.name not in ("GPT2", "GPTJ", "CodeGen", "Bloom"):
+        named |= SIZES | {"pad_token_id": 0}
+    if case.name == "GPTNeoX":
+        del named["num_key_value_heads"]
+    config = getattr(transformers, f"{case.name}Config")(**{**named, **(case.folder or {})})
+    config._attn_implementation = "eager"
+    kind = {
+        "GPT2": "GPT2LMHeadModel",
+        "Gemma3Text": "Gemma3ForCausalLM",
+        "Gemma4Text": "Gemma4ForCausalLM",
+    }.get(case.name)
+    model = getattr(transformers, kind or f"{case.name}ForCausalLM")(config).eval()
+    generator, gains = torch.Generator().manual_seed(0), 0 if case.name.startswith("Gemma") else 1
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            noise = torch.randn(weight.shape, generator=generator)
+            if weight.ndim == 1:
+                norm = ("norm" in name or "ln_" in name) and name.endswith("weight")
+                weight.copy_(0.3 * noise + gains * norm)
+            else:
+                weight.copy_(noise * 1.5 / math.sqrt(weight.shape[-1]))
+    model.save_pretrained(folder)
+    return model
+
+
+# GGUF.
+
+
+def write_family(path: Path, name: str) -> ModelConfig:
+    """Write a random model in the form of llama.cpp's converter, and return its configuration."""
+    case, family = CASES[name], BY_NAME[name]
+    assert case.gguf is not None
+    facts = {"rms_norm_eps": 1e-5, "layer_norm_eps": 1e-5, "rope_theta": 1e4} | SIZES | case.gguf
+    size = facts.setdefault("head_dim", facts["hidden_size"] // facts["num_attention_heads"])
+    values = {
+        **{k: v for k, v in family.defaults.items() if k in ACTIVATION_KEYS},
+        **family.gguf_defaults, **facts, "vocab_size": VOCABULARY,
+        "tie_word_embeddings": case.tied, "use_bias": case.biased, "mlp_bias": case.biased,
+        "attention_bias": case.biased or bool(facts.pop("attention_bias", False)),
+        "partial_rotary_factor": (case.rotary or size) / size,
+    }  # fmt: skip
+    facts.pop("use_qkv_bias", None)
+    config = ModelConfig(name="x", architecture=name, **family.fields(Metadata(values)))
+    writer = GGUFWriter(path, family.gguf[0])
+    keys = {own: key for key, own in {**FACTS, **family.gguf_facts}.items()}
+    for fact, value in facts.items():
+        add = {float: writer.add_float32, bool: writer.add_bool, int: writer.add_uint32}
+        add[type(value)](f"{family.gguf[0]}.{keys[fact]}", value)
+    writer.add_value_length(size)
+    writer.add_rope_dimension_count(case.rotary or size)
+    add_tokenizer(writer, VOCABULARY)
+    for stored, tensor in _stored(family, config):
+        writer.add_tensor(stored, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return config
+
+
+ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
+_JOINED = {"gpt2": ("q+k+v",), "gptneox": ("q+k+v",), "bloom": ("q+k+v",),
+           "phi3": ("q+k+v", "gate+up"), "glm4": ("gate+up",)}  # fmt: skip
+"""Family -> what llama.cpp's converter writes as one tensor."""
+
+
+def _stored(family: Family, config: ModelConfig) -> Iterable[tuple[str, np.ndarray]]:
+    """Yield random tensors with their names in the file."""
+    random, tensors = np.random.default_rng(0), dict[str, np.ndarray]()
+    for name, shape in config.tensors().items():
+        noise = random.standard_normal(shape).astype(np.float32)
+        if len(shape) == 1:
+            gain = name.endswith("norm") or ".after_" in name
+            tensors[name] = np.float32(0.2) * noise + gain
+        else:
+            tensors[name] = noise * np.float32(0.7 / math.sqrt(shape[-1]))
+        part = name.split(".")[-1]
+        attention = (
+            config.stack[int(name.split(".")[1])].attention if name.startswith("layers.") else None
+        )
+        if part in ("q", "k") and family.gguf_interleaved and attention and attention.rope:
+            heads = attention.heads if part == "q" else attention.kv_heads
+            order = half_split(heads, attention.head_dim, attention.rope.dim)
+            tensors[name] = tensors[name][np.argsort(order)]
+    inside = {own: stored for stored, own in {**GGUF_NAMES, **family.gguf_names}.items()}
+    outside = {own: stored for stored, own in GGUF_OUTSIDE.items()}
+    joined = {each.split("+")[0]: each for each in _JOINED.get(family.name, ())}
+    later = {part for each in joined.values() for part in each.split("+")[1:]}
+    for name, tensor in tensors.items():
+        base = name.removesuffix(".bias")
+        end = ".bias" if base != name else ""
+        kind = end or ".weight"
+        if not base.startswith("layers."):
+            yield outside[base] + kind, tensor
+            continue
+        _, layer, part = base.split(".", 2)
+        if part in later:
+            continue
+        whole = joined.get(part, part)
+        rows = [tensors[f"layers.{layer}.{each}{end}"] for each in whole.split("+")]
+        yield f"blk.{layer}.{inside[whole]}{kind}", np.concatenate(rows)
+
+
+class LlamaCppLogits:
+    """A model in llama.cpp, with keys and values in 32 bits and without flash attention."""
+
+    def __init__(self, path: Path) -> None:
+        x = pytest.importorskip("xllamacpp")
+        params = x.CommonParams()
+        params.model.path = str(path)
+        params.n_ctx, params.n_parallel, params.warmup, params.verbosity = 512, 1, False, -1
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+        params.cache_type_k = params.cache_type_v = x.ggml_type.GGML_TYPE_F32
+        kind = x.llama_flash_attn_type
+        params.flash_attn_type = kind.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        self._server = x.Server(params)
+
+    def log_probabilities(self, tokens: np.ndarray) -> np.ndarray:
+        """Return those of all tokens after a prompt, float64 [V]."""
+        out = np.full(VOCABULARY, np.nan)
+        for seed in range(20):  # It gives none if it happens to draw the end of the text.
+            body = {
+                "prompt": tokens.tolist(), "n_predict": 1, "n_probs": VOCABULARY, "seed": seed,
+                "temperature": 1.0, "samplers": [], "cache_prompt": False,
+            }  # fmt: skip
+            request = urllib.request.Request(
+                self._server.listening_address + "/completion", json.dumps(body).encode(),
+                {"Content-Type": "application/json"},
+            )  # fmt: skip
+            with urllib.request.urlopen(request) as answer:
+                found = json.load(answer).get("completion_probabilities")
+            if found:
+                for each in found[0]["top_logprobs"]:
+                    out[each["id"]] = each["logprob"]
+                break
+        assert not np.isnan(out).any()
+        return out
