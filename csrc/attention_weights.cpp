@@ -27,7 +27,7 @@ void score_runs(const Run* runs, int count, const Cache& cache, int layer, int k
                 const float* query, int head_dim, float* out) {
   for (const Run* run = runs; run < runs + count; ++run) {
     const auto* keys = static_cast<const Element*>(cache.keys(run->scratch, layer, kv_head));
-    const Element* page = keys + run->page / kStretch * cache.stretch(run->scratch) +
+    const Element* page = keys + run->page / kStretch * cache.stretch(run->scratch, layer) +
                           run->page % kStretch * std::int64_t{head_dim} * kPage;
     score_run(*run, page, query, head_dim, out + run->ordinal);
   }

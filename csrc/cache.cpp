@@ -9,10 +9,17 @@
 namespace paradecode {
 
 Cache::Cache(std::vector<CacheLayer> layers, bool half)
-    : layers_(std::move(layers)), element_(half ? 2 : 4), begins_{0} {
+    : layers_(std::move(layers)), element_(half ? 2 : 4) {
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     const std::size_t bytes = head_bytes(layer) * static_cast<std::size_t>(shape(layer).heads);
-    begins_.push_back(begins_.back() + bytes);
+    const std::vector<int> known = windows();
+    const auto found = std::find(known.begin(), known.end(), shape(layer).window);
+    const auto own = static_cast<std::size_t>(found - known.begin());
+    // What keeps nothing has no pool of its own.
+    if (found == known.end() && bytes > 0) pools_.emplace_back().window = shape(layer).window;
+    of_.push_back(bytes > 0 ? own : 0);
+    begins_.push_back(bytes > 0 ? pools_[own].stretch : 0);
+    if (bytes > 0) pools_[own].stretch += bytes;
     if (!shape(layer).shared) scratch_bytes_ = std::max(scratch_bytes_, bytes);
   }
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
@@ -22,57 +29,85 @@ Cache::Cache(std::vector<CacheLayer> layers, bool half)
   }
 }
 
-void Cache::reserve(std::int64_t pages) {
-  const auto stretches = static_cast<std::size_t>((pages + kStretch - 1) / kStretch);
-  store_ = Mapping(stretches * stretch_bytes(false));
-  pages_ = pages;
-  taken_ = 0;
-  advance(0);
+std::size_t Cache::pool(int window) const {
+  for (std::size_t i = 0; i < pools_.size(); ++i)
+    if (pools_[i].window == window) return i;
+  throw InvalidInput("window", std::int64_t{window}, "name a window of the model's layers");
 }
 
-void Cache::advance(std::int64_t page) {
-  const std::size_t whole = static_cast<std::size_t>(page / kStretch + 1) * stretch_bytes(false);
+std::vector<int> Cache::windows() const {
+  std::vector<int> out;
+  for (const Pool& pool : pools_) out.push_back(pool.window);
+  return out;
+}
+
+std::size_t Cache::bytes() const {
+  std::size_t out = 0;
+  for (const Pool& pool : pools_) out += pool.store.bytes();
+  return out;
+}
+
+std::size_t Cache::taken() const {
+  std::size_t out = 0;
+  for (const Pool& pool : pools_) out += pool.taken;
+  return out;
+}
+
+void Cache::reserve(std::int64_t pages) {
+  const auto stretches = static_cast<std::size_t>((pages + kStretch - 1) / kStretch);
+  pages_ = pages;
+  for (Pool& pool : pools_) {
+    pool.store = Mapping(stretches * pool.stretch);
+    pool.taken = 0;
+    advance(0, pool.window);
+  }
+}
+
+void Cache::advance(std::int64_t page, int window) {
+  Pool& own = pools_[pool(window)];
+  const std::size_t whole = static_cast<std::size_t>(page / kStretch + 1) * own.stretch;
   const auto used = static_cast<std::size_t>(page % kStretch + 1);
-  const std::size_t wanted =
-      std::min(whole + used * stretch_bytes(false) / kStretch, store_.bytes());
-  if (wanted <= taken_) return;
-  store_.take(taken_, wanted);
-  taken_ = wanted;
+  const std::size_t wanted = std::min(whole + used * own.stretch / kStretch, own.store.bytes());
+  if (wanted <= own.taken) return;
+  own.store.take(own.taken, wanted);
+  own.taken = wanted;
 }
 
 void Cache::grow(std::int64_t pages) {
   if (pages <= pages_) return;
-  const auto used = static_cast<std::size_t>(pages_ / kStretch) * stretch_bytes(false);
   const std::int64_t stretches = (std::max(pages, 2 * pages_) + kStretch - 1) / kStretch;
-  Mapping larger(static_cast<std::size_t>(stretches) * stretch_bytes(false));
-  if (used > 0) std::memcpy(larger.data(), store_.data(), used);
-  store_ = std::move(larger);
+  for (Pool& pool : pools_) {
+    const auto used = static_cast<std::size_t>(pages_ / kStretch) * pool.stretch;
+    Mapping larger(static_cast<std::size_t>(stretches) * pool.stretch);
+    if (used > 0) std::memcpy(larger.data(), pool.store.data(), used);
+    pool.store = std::move(larger);
+  }
   pages_ = stretches * kStretch;
 }
 
 void Cache::need_scratch(int pages) {
   if (pages <= scratch_pages_) return;
   const auto stretches = static_cast<std::size_t>((2 * pages + kStretch - 1) / kStretch);
-  scratch_ = Mapping(stretches * stretch_bytes(true));
+  scratch_ = Mapping(stretches * scratch_bytes_);
   scratch_pages_ = static_cast<std::int64_t>(stretches) * kStretch;
 }
 
 std::uint8_t* Cache::at(bool scratch, int layer, int head) const {
   const auto index = static_cast<std::size_t>(layer);
-  std::uint8_t* base =
-      scratch ? scratch_.data() + scratch_begins_[index] : store_.data() + begins_[index];
+  std::uint8_t* base = scratch ? scratch_.data() + scratch_begins_[index]
+                               : pool_of(layer).store.data() + begins_[index];
   return base + static_cast<std::size_t>(head) * head_bytes(layer);
 }
 
 std::uint8_t* Cache::key_at(bool scratch, int layer, int head, std::int64_t page) const {
   return at(scratch, layer, head) +
-         static_cast<std::size_t>(page / kStretch) * stretch_bytes(scratch) +
+         static_cast<std::size_t>(page / kStretch) * stretch_bytes(scratch, layer) +
          static_cast<std::size_t>(page % kStretch) * key_page(layer);
 }
 
 std::uint8_t* Cache::value_at(bool scratch, int layer, int head, std::int64_t page) const {
   return at(scratch, layer, head) + kStretch * key_page(layer) +
-         static_cast<std::size_t>(page / kStretch) * stretch_bytes(scratch) +
+         static_cast<std::size_t>(page / kStretch) * stretch_bytes(scratch, layer) +
          static_cast<std::size_t>(page % kStretch) * value_page(layer);
 }
 
@@ -112,11 +147,13 @@ void Cache::put_value(const Slot& slot, int layer, int head, const float* value,
     kernels.to_f16(value, reinterpret_cast<std::uint16_t*>(row), padded);
 }
 
-void Cache::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) advance(target[i] / kPage);
+void Cache::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count,
+                 int window) {
+  for (std::int64_t i = 0; i < count; ++i) advance(target[i] / kPage, window);
   std::vector<std::uint8_t> held;
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     const CacheLayer& own = shape(layer);
+    if (own.window != window) continue;
     const auto width = static_cast<std::size_t>(own.padded_dim()) * element_;
     const std::size_t key_width = static_cast<std::size_t>(own.head_dim) * element_;
     held.resize(static_cast<std::size_t>(count) * (width + key_width));

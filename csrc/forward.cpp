@@ -107,9 +107,11 @@ ForwardResult Forward::run() {
     member.scores.need(count(kMaxQueries, score_stride_));
   }
   model_.cache_.need_scratch(plan_.scratch_pages);
-  for (const Slot& slot : plan_.slots)
-    if (!slot.scratch) model_.cache_.advance(slot.page);
-  for (Attention& kind : attentions_) plan_tiles(kind);
+  for (Attention& kind : attentions_) {
+    for (const Slot& slot : kind.plan.slots)
+      if (!slot.scratch) model_.cache_.advance(slot.page, kind.shape.window);
+    plan_tiles(kind);
+  }
   result_.logits = std::make_shared<LogitRows>(model_.logit_store_, kernels_, model_.team_,
                                                logit_rows, shape_.outputs);
   for (std::size_t i = 0; i < inputs_.size(); ++i)

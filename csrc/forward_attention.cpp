@@ -124,7 +124,7 @@ void Forward::attend(const Attention& kind, const Tile& tile, int layer, float* 
   for (int scratch = 0; scratch < 2; ++scratch) {
     out.keys[scratch] = model_.cache_.keys(scratch == 1, cached, tile.kv_head);
     out.values[scratch] = model_.cache_.values(scratch == 1, cached, tile.kv_head);
-    out.stretch[scratch] = model_.cache_.stretch(scratch == 1);
+    out.stretch[scratch] = model_.cache_.stretch(scratch == 1, cached);
   }
   for (int r = 0; r < tile.rows; ++r)
     for (int h = 0; h < tile.heads; ++h) {

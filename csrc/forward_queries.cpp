@@ -95,7 +95,7 @@ void Forward::project_kept(Member& member, int unit, int row, int rows, const Ac
   member.enter(Part::Rotate);
   for (int r = 0; r < rows; ++r) {
     float* values = out + r * stride;
-    const Slot& slot = plan_.slots[static_cast<std::size_t>(row + r)];
+    const Slot& slot = kind.plan.slots[static_cast<std::size_t>(row + r)];
     if (is_key) {
       finish_head(kind, values, row + r, w.k_norm);
       model_.cache_.put_key(slot, layer, head, values, kernels_);
@@ -132,7 +132,7 @@ void Forward::norm_all_heads(int row, int layer) {
   if (shape_.layer(layer).keys_of >= 0) return;
   float* keys = keys_ + row * std::int64_t{shape.kv_heads} * kind.dim;
   finish(keys, w.k_norm, shape.kv_heads);
-  const Slot& slot = plan_.slots[static_cast<std::size_t>(row)];
+  const Slot& slot = kind.plan.slots[static_cast<std::size_t>(row)];
   for (int head = 0; head < shape.kv_heads; ++head)
     model_.cache_.put_key(slot, layer, head, keys + head * kind.dim, kernels_);
   count_bytes(static_cast<std::size_t>(shape.kv_heads) * model_.cache_.head_slot_bytes(layer) / 2);

@@ -73,7 +73,7 @@ void HeadPass::attend(std::size_t b, const Queries::Tile& tile, Buffer<float>& s
   const auto layer = static_cast<int>(b);
   out.keys[0] = cache.keys(false, layer, tile.kv_head);
   out.values[0] = cache.values(false, layer, tile.kv_head);
-  out.stretch[0] = cache.stretch(false);
+  out.stretch[0] = cache.stretch(false, layer);
   const int group = block.heads / block.kv_heads;
   for (int q = tile.first; q < tile.first + tile.count; ++q) {
     const std::size_t i = asks.begins[tile.span] + static_cast<std::size_t>(q / group);

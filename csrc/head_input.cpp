@@ -9,7 +9,7 @@ namespace {
 
 std::vector<CacheLayer> layers_of(const HeadNetworks& networks) {
   std::vector<CacheLayer> out;
-  for (const HeadBlock& block : networks.blocks) out.push_back({block.kv_heads, block.size});
+  for (const HeadBlock& block : networks.blocks) out.push_back({block.kv_heads, block.size, 0});
   return out;
 }
 

@@ -26,6 +26,7 @@ std::vector<CacheLayer> cached_layers(const ModelShape& shape) {
   for (int layer = 0; layer < shape.layers(); ++layer) {
     CacheLayer& kept = out.emplace_back();
     if (!shape.attends(layer) || shape.layer(layer).keys_of >= 0) continue;
+    kept.window = shape.attention(layer).window;
     kept.heads = shape.attention(layer).kv_heads;
     kept.head_dim = shape.attention(layer).head_dim;
   }
@@ -117,7 +118,8 @@ void Model::reserve(std::int64_t pages) {
   cache_.reserve(pages);
 }
 
-void Model::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count) {
+void Model::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count,
+                 int window) {
   team_->check_process();
   const std::lock_guard lock(busy_);
   const std::int64_t limit = cache_.pages() * kPage;
@@ -127,7 +129,8 @@ void Model::copy(const std::int64_t* source, const std::int64_t* target, std::in
     if (target[i] < 0 || target[i] >= limit)
       throw InvalidInput("target", target[i], "name a slot of a reserved page");
   }
-  cache_.copy(source, target, count);
+  for (const int own : cache_.windows())
+    if (window < 0 || window == own) cache_.copy(source, target, count, own);
 }
 
 // Throws InvalidInput for parts of layers that do not mean anything by themselves.

@@ -45,16 +45,24 @@ class Model {
   // stored then. `only_best`: of the logits only the argmax will be asked.
   ForwardResult forward(const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers,
                         bool only_best = false);
-  void copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count);
+  // In the layers with a window; -1: in all.
+  void copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count,
+            int window = -1);
 
   const ModelShape& shape() const { return shape_; }
   const IsaChoice& isa() const { return isa_; }
   int threads() const { return team_->size(); }
-  std::size_t cache_bytes() const { return cache_.bytes(); }
+  // Of keys and values: what the system has given so far.
+  std::size_t cache_bytes() const { return cache_.taken(); }
   // What one row costs at a matrix: bytes read (by all rows of a forward together), and products
   // of bytes (0 where the matrix holds floats).
   std::pair<std::size_t, std::size_t> work_of(const std::string& tensor) const;
-  std::size_t slot_bytes() const { return cache_.slot_bytes(); }
+  // Of each window, the bytes of one token in its layers.
+  std::vector<std::pair<int, std::size_t>> slot_bytes() const {
+    std::vector<std::pair<int, std::size_t>> out;
+    for (const int window : cache_.windows()) out.emplace_back(window, cache_.slot_bytes(window));
+    return out;
+  }
 
   // Takes the time of forwards from now on, or stops; returns the seconds of each part so far,
   // means of all threads, that add up to the duration of the forwards.

@@ -18,12 +18,21 @@ struct Extra {
 class SpanPlanner {
  public:
   SpanPlanner(const SpanInput& input, std::size_t index, const PlanLimits& limits)
-      : in_(input), name_("spans[" + std::to_string(index) + "]."), limits_(limits) {}
+      : in_(input),
+        name_("spans[" + std::to_string(index) + "]."),
+        limits_(limits),
+        table_{limits.sliding_window, 0, input.pages, input.page_count} {
+    for (const PageTable& table : input.windows)
+      if (table.window == limits.sliding_window) table_ = table;
+  }
 
   void check(const std::vector<LayerPart>& layers) const {
     if (in_.rows == 0) throw InvalidInput(name_ + "positions", in_.rows, "give at least one row");
-    for (std::int64_t i = 0; i < in_.page_count; ++i)
-      within("pages", in_.pages[i], limits_.pages, "reserved pages");
+    for (std::int64_t i = 0; i < table_.count; ++i)
+      within(table_.pages == in_.pages ? "pages" : "windows", table_.pages[i], limits_.pages,
+             "reserved pages");
+    if (table_.first < 0 || slot_count() > std::int64_t{1} << 30)
+      throw InvalidInput(name_ + "windows", table_.first, "give the first page that is there");
     for (std::int64_t k = 0; k < in_.rows; ++k) {
       if (k < in_.rows - in_.given_rows)
         within("tokens", in_.tokens[k], limits_.vocab_size, "the vocabulary");
@@ -57,7 +66,13 @@ class SpanPlanner {
   }
 
   Slot resolve(std::int32_t slot) const {
-    return {in_.pages[slot / kPage], static_cast<std::uint8_t>(slot % kPage), false};
+    const std::int64_t page = slot / kPage - table_.first;
+    if (page < 0)
+      throw InvalidInput(name_ + "windows", std::int64_t{slot},
+                         "read and store slots from " + std::to_string(table_.first * kPage) +
+                             " on: the window of " + std::to_string(table_.window) +
+                             " has passed the rest");
+    return {table_.pages[page], static_cast<std::uint8_t>(slot % kPage), false};
   }
 
   const std::string& name() const { return name_; }
@@ -70,8 +85,12 @@ class SpanPlanner {
     const bool ascending = !listed || std::is_sorted(in_.visible, in_.visible + in_.visible_count);
     if (listed && limits_.sliding_window > 0 && !ascending) {
       // The window cuts a prefix only from its front: an unordered one joins the other tokens.
+      const std::int64_t unseen = std::int64_t{oldest_position()} - limits_.sliding_window;
       for (std::int64_t i = 0; i < in_.visible_count; ++i) {
-        extras.push_back({in_.visible[i], resolve(in_.visible[i])});
+        // A page that no row sees need not be there.
+        const std::int32_t slot = in_.visible[i];
+        const bool gone = slot <= unseen && slot / kPage < table_.first;
+        extras.push_back({slot, gone ? Slot{table_.pages[0], 0, false} : resolve(slot)});
         owner.push_back(-1);
       }
     } else {
@@ -110,7 +129,12 @@ class SpanPlanner {
   }
 
  private:
-  std::int64_t slot_count() const { return in_.page_count * kPage; }
+  std::int64_t slot_count() const { return (table_.first + table_.count) * kPage; }
+
+  // Of the row that sees furthest back; all rows of a canvas do so.
+  std::int32_t oldest_position() const {
+    return *std::min_element(in_.positions, in_.positions + (in_.canvas ? 1 : in_.rows));
+  }
 
   void within(const char* field, std::int64_t value, std::int64_t limit, const char* what) const {
     if (value < 0 || value >= limit)
@@ -131,18 +155,21 @@ class SpanPlanner {
     runs.push_back({slot.page, ordinal, slot.row, 1, slot.scratch});
   }
 
+  // What no row sees is left out: a window has passed it, and its pages may be gone.
   void plan_prefix(SpanPlan& out) const {
+    const std::int64_t length = in_.visible != nullptr ? in_.visible_count : in_.context;
+    out.view.prefix_length = static_cast<std::int32_t>(length);
+    const std::int32_t start =
+        limits_.sliding_window == 0 ? 0 : prefix_start(oldest_position(), out.view.prefix_length);
     if (in_.visible != nullptr) {
-      out.view.prefix_length = static_cast<std::int32_t>(in_.visible_count);
-      for (std::int32_t i = 0; i < out.view.prefix_length; ++i)
+      for (std::int32_t i = start; i < out.view.prefix_length; ++i)
         append(out.prefix, resolve(in_.visible[i]), i);
       return;
     }
-    const auto context = static_cast<std::int32_t>(in_.context);
-    out.view.prefix_length = context;
-    for (std::int32_t at = 0; at < context; at += kPage)
-      out.prefix.push_back({in_.pages[at / kPage], at, 0,
-                            static_cast<std::uint8_t>(std::min(kPage, context - at)), false});
+    for (std::int32_t at = start / kPage * kPage; at < out.view.prefix_length; at += kPage)
+      out.prefix.push_back({resolve(at).page, at, 0,
+                            static_cast<std::uint8_t>(std::min(kPage, out.view.prefix_length - at)),
+                            false});
   }
 
   // First token of the prefix that a row at `position` sees.
@@ -201,6 +228,7 @@ class SpanPlanner {
   const SpanInput& in_;
   const std::string name_;
   const PlanLimits& limits_;
+  PageTable table_;
 };
 
 // The slots of a page that this forward writes.

@@ -11,10 +11,36 @@ namespace paradecode {
 
 class LogitRows;
 
+// The pages of the layers with one window, from the first that is there.
+struct PageTable {
+  int window = 0;
+  std::int64_t first = 0;
+  const std::int32_t* pages = nullptr;
+  std::int64_t count = 0;
+};
+
+// Page tables that are held while they are used.
+struct WindowTables {
+  struct Held {
+    int window = 0;
+    std::int64_t first = 0;
+    std::vector<std::int32_t> pages;
+  };
+  std::vector<Held> held;
+  std::vector<PageTable> tables() const {
+    std::vector<PageTable> out;
+    for (const Held& one : held)
+      out.push_back(
+          {one.window, one.first, one.pages.data(), static_cast<std::int64_t>(one.pages.size())});
+    return out;
+  }
+};
+
 // One span as it came; the pointers belong to the caller. See interface.Span for the meaning.
 struct SpanInput {
   const std::int32_t* pages = nullptr;
   std::int64_t page_count = 0;
+  std::vector<PageTable> windows;  // in place of `pages`
   const std::int32_t* tokens = nullptr;
   const std::int32_t* positions = nullptr;
   const std::int32_t* slots = nullptr;

@@ -101,7 +101,7 @@ nb::list forward(Model& model, nb::sequence spans, nb::handle layers, bool only_
   return out;
 }
 
-void copy_slots(Model& model, nb::handle source, nb::handle target) {
+void copy_slots(Model& model, nb::handle source, nb::handle target, int window) {
   const View<std::int64_t> from(source, "source", 1);
   const View<std::int64_t> to(target, "target", 1);
   to.expect("target", {from.size()});
@@ -109,7 +109,7 @@ void copy_slots(Model& model, nb::handle source, nb::handle target) {
   const std::vector<std::int64_t> sources(from.data(), from.data() + from.size());
   const std::vector<std::int64_t> targets(to.data(), to.data() + to.size());
   nb::gil_scoped_release release;
-  model.copy(sources.data(), targets.data(), from.size());
+  model.copy(sources.data(), targets.data(), from.size(), window);
 }
 
 void fill(Model& model, const std::string& tensor, std::int64_t first_row, int source,
@@ -154,7 +154,7 @@ void define_model(nb::module_& m) {
       .def("steps", steps, nb::arg("sequences"), nb::kw_only(), nb::arg("curve").none(),
            nb::arg("overhead"), nb::arg("before"), nb::arg("spare"), nb::arg("groups"),
            nb::arg("limit"))
-      .def("copy", copy_slots)
+      .def("copy", copy_slots, nb::arg("source"), nb::arg("target"), nb::arg("window") = -1)
       .def_prop_ro("threads", &Model::threads)
       .def("work_of", &Model::work_of)
       .def("profile",

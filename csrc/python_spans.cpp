@@ -10,6 +10,7 @@ namespace {
 // The attribute names of Span as Python strings, which are made once.
 struct SpanNames {
   PyObject* pages = PyUnicode_InternFromString("pages");
+  PyObject* windows = PyUnicode_InternFromString("windows");
   PyObject* tokens = PyUnicode_InternFromString("tokens");
   PyObject* positions = PyUnicode_InternFromString("positions");
   PyObject* slots = PyUnicode_InternFromString("slots");
@@ -90,6 +91,31 @@ std::vector<int> read_hidden(nb::handle hidden, const std::string& field, int to
 
 }  // namespace
 
+WindowTables read_windows(nb::handle windows, const std::string& field) {
+  WindowTables out;
+  const nb::object items = nb::steal(PyMapping_Items(windows.ptr()));
+  if (!items.is_valid()) {
+    PyErr_Clear();
+    throw InvalidInput(field, shown(windows), "give a dict of windows");
+  }
+  for (nb::handle item : items) {
+    const nb::object window = nb::borrow(PyTuple_GET_ITEM(item.ptr(), 0));
+    const nb::object table = nb::borrow(PyTuple_GET_ITEM(item.ptr(), 1));
+    const std::optional<std::int64_t> number = whole_number(window);
+    const bool pair = PyTuple_Check(table.ptr()) && PyTuple_GET_SIZE(table.ptr()) == 2;
+    std::optional<std::int64_t> first;
+    if (pair) first = whole_number(nb::borrow(PyTuple_GET_ITEM(table.ptr(), 0)));
+    constexpr std::int64_t kMost = std::int64_t{1} << 30;
+    if (!number || *number < 0 || *number > kMost || !first || *first < 0 || *first > kMost)
+      throw InvalidInput(field, shown(item),
+                         "give windows, each with its first page and its pages");
+    const View<std::int32_t> pages(nb::borrow(PyTuple_GET_ITEM(table.ptr(), 1)), field, 1);
+    out.held.push_back(
+        {static_cast<int>(*number), *first, {pages.data(), pages.data() + pages.size()}});
+  }
+  return out;
+}
+
 std::vector<LayerPart> read_layers(nb::handle layers, int total) {
   std::vector<LayerPart> out;
   if (layers.is_none()) {
@@ -148,6 +174,7 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
   if (given_mask) given_mask.expect(where + "mask", {rows, tail.size() + rows});
   if (embeddings) embeddings.expect(where + "embeddings", {given, shape.hidden_size});
   if (resume) resume.expect(where + "resume", {rows, shape.hidden_size});
+  windows = read_windows(attribute(span, names.windows), where + "windows");
   // One more is reserved, because a list that was given needs an address even if it is empty.
   std::size_t total = 1;
   for (const auto* view : std::initializer_list<const View<std::int32_t>*>{
@@ -165,6 +192,7 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
     mask.assign(given_mask.data(), given_mask.data() + given_mask.size(0) * given_mask.size(1));
   input = {.pages = copied(pages),
            .page_count = pages.size(),
+           .windows = windows.tables(),
            .tokens = copied(tokens),
            .positions = copied(positions),
            .slots = copied(slots),

@@ -16,12 +16,16 @@ namespace paradecode {
 struct SpanArrays {
   std::vector<std::int32_t> indices;
   std::vector<std::uint8_t> mask;
+  WindowTables windows;
   View<float> embeddings, resume;
   SpanInput input;
 
   // `index` is that of the span in the call; `shape` is that of the model, for the widths.
   SpanArrays(nb::handle span, std::size_t index, const ModelShape& shape);
 };
+
+// Reads Span.windows. Throws InvalidInput, which names the field.
+WindowTables read_windows(nb::handle windows, const std::string& field);
 
 // Reads Span.layers: None (all `total` layers), or a tuple or list of numbers of layers and of
 // halves, (number, "attention" or "mlp"). Throws InvalidInput, which names the field.

@@ -16,6 +16,7 @@
 
 #include "python_arrays.hpp"
 #include "python_parts.hpp"
+#include "python_spans.hpp"
 #include "steps.hpp"
 
 namespace paradecode {
@@ -238,12 +239,14 @@ void define_steps(nb::module_& module) {
            nb::arg("hidden"), nb::arg("state").none(), nb::arg("experience").none())
       .def(
           "hold",
-          [](StepSequence& self, nb::handle pages) {
+          [](StepSequence& self, nb::handle pages, nb::handle windows) {
             Tokens held = copied(pages, "pages");
+            WindowTables tables = read_windows(windows, "windows");
             const InUse use({&self});
             self.pages = std::move(held);
+            self.windows = std::move(tables);
           },
-          nb::arg("pages"))
+          nb::arg("pages"), nb::arg("windows") = nb::dict())
       .def("learned", [](StepSequence& self) -> std::optional<PythonState> {
         const InUse use({&self});
         if (self.lookup == nullptr) return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <numeric>
 
 namespace paradecode {
@@ -36,9 +37,8 @@ std::int64_t length(const StepSequence& sequence) {
 // Returns whether there is a next step, and whether the page table has room for the largest one.
 bool goes_on(const StepSequence& sequence) {
   const std::int64_t most = sequence.lookup == nullptr ? 0 : sequence.lookup->most();
-  const auto capacity = static_cast<std::int64_t>(sequence.pages.size()) * kPage;
   return sequence.room > 0 && sequence.steps > 0 &&
-         length(sequence) + std::min(most, sequence.room - 1) <= capacity;
+         length(sequence) + std::min(most, sequence.room - 1) <= sequence.capacity();
 }
 
 // The state that drafting changes before a draft is verified.
@@ -151,6 +151,7 @@ class Steps {
       SpanInput& span = spans[i];
       span.pages = sequence.pages.data();
       span.page_count = static_cast<std::int64_t>(sequence.pages.size());
+      span.windows = sequence.windows.tables();
       span.tokens = tokens[i].data();
       span.positions = span.slots = positions[i].data();
       span.rows = span.logit_count = static_cast<std::int64_t>(tokens[i].size());
@@ -257,6 +258,13 @@ class Steps {
 };
 
 }  // namespace
+
+std::int64_t StepSequence::capacity() const {
+  std::int64_t out = std::numeric_limits<std::int64_t>::max();
+  if (!pages.empty() || windows.held.empty()) out = static_cast<std::int64_t>(pages.size());
+  for (const auto& table : windows.tables()) out = std::min(out, table.first + table.count);
+  return out * kPage;
+}
 
 std::vector<CommittedStep> run_steps(Model& model, StepsInput input) {
   return Steps(model, std::move(input)).run();

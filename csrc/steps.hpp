@@ -26,10 +26,14 @@ struct StepSequence {
 
   Tokens text;            // prompt and output; keys and values of all but the last token are stored
   Tokens pages;           // the page table: no step writes beyond it
+  WindowTables windows;   // the page tables of layers with windows
   std::int64_t room = 0;  // number of tokens that may still be committed
   std::int64_t steps = 0;  // number of steps that may still be made
   std::int64_t rows = 1;   // number of its rows in the last forward
   std::atomic_flag busy;   // set by the thread that uses it
+
+  // Slots that all page tables have.
+  std::int64_t capacity() const;
 };
 
 struct StepsInput {

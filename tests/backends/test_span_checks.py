@@ -10,7 +10,7 @@ from hypothesis import given
 from naive import random_weights, tiny_config
 
 from paradecode.backends import open_backend
-from paradecode.backends.interface import Backend, Span
+from paradecode.backends.interface import Backend, Span, WindowPages
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Half
 from spans import CAPACITY, damaged
@@ -74,6 +74,8 @@ BAD = [
     ("layers", (CONFIG.layers,)), ("layers", (0, -1)),
     ("embeddings", np.zeros((3, D + 1), np.float32)), ("embeddings", np.zeros((4, D), np.float32)),
     ("embeddings", np.zeros(D, np.float32)), ("embeddings", np.array(0.0, np.float32)),
+    ("windows", {0: WindowPages(1, ints(1))}), ("windows", {0: WindowPages(-1, ints(3, 1, 2))}),
+    ("windows", {0: WindowPages(0, ints(3, PAGES))}),
 ]  # fmt: skip
 
 
@@ -98,6 +100,10 @@ CORE: list[tuple[str, dict[str, Any]]] = [
     ("resume", {"resume": np.zeros((2, D), np.float32)}), ("mask", {"mask": "all"}),
     ("resume", dict.fromkeys(("resume", "embeddings"), np.zeros((3, D), np.float32))),
     ("layers", {"layers": (0,) * 20000, "hidden": ()}), ("hidden", {"hidden": 0}),
+    *(("windows", {"windows": value}) for value in (
+        3, {"0": (0, ints(3, 1))}, {0: ints(3, 1)}, {0: (0.0, ints(3, 1))}, {0: (0, np.zeros(2))},
+        {0: (1 << 70, ints(3))}, {0: (1 << 28, ints(3))},
+    )),
 ]  # fmt: skip
 """Further values that the core refuses, because it converts nothing."""
 

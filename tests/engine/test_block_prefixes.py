@@ -11,7 +11,8 @@ from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite
 from paradecode.core.tree import EMPTY
 from paradecode.engine.engine import Engine, Limits
-from paradecode.engine.kv import KVCache, PagePool
+from paradecode.engine.kv import KVCache
+from paradecode.engine.pages import PagePool
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import LetterText, ToyBackend, toy_config

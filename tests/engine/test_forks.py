@@ -7,7 +7,7 @@ from driving import LOOP, PROMPT, add, finish, greedy, plainly, served, toy_engi
 from paradecode.core.decoder import Fork, Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.tree import EMPTY
-from paradecode.engine.kv import PagePool
+from paradecode.engine.pages import PagePool
 from paradecode.methods.draft.verifiers import coupled
 
 

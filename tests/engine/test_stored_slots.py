@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paradecode.core.layers import Half, Layers
-from paradecode.engine.kv import CHANGES, PagePool
+from paradecode.engine.pages import CHANGES, PagePool
 from paradecode.engine.slots import StoredSlots
 
 LAYERS, CAPACITY = 4, 24

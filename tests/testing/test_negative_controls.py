@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from broken import RIGHT, WRONG, Drafted, NeverDrafts, fork_of
 from paradecode.core.decoder import Decoder
 from paradecode.engine import forward as forwards
-from paradecode.engine.kv import KVCache, PagePool
+from paradecode.engine.kv import KVCache
+from paradecode.engine.pages import PagePool
 from paradecode.engine.sequence import LiveSequence
 from paradecode.testing.conformance import ConformanceFailure, check, useful
 
@@ -86,7 +87,7 @@ def rejected(make: Callable[[], Decoder] = Drafted) -> None:
 def test_a_leaked_page_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def release(cache: KVCache) -> None:
         for page in cache.pages[1:]:
-            cache.pool.release(page)
+            cache.tables[0].pool.release(page)
         cache.pages.clear()
 
     monkeypatch.setattr(KVCache, "release", release)
@@ -108,7 +109,7 @@ def test_a_page_given_back_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_accepted_rows_left_in_place_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paradecode.testing.toy.ToyBackend.copy", lambda self, source, target: None)
+    monkeypatch.setattr("paradecode.testing.toy.ToyBackend.copy", lambda *given: None)
     rejected(lambda: Drafted(tree=fork_of))
 
 

@@ -1,13 +1,14 @@
 """The interface of a backend, which runs forwards for the engine. It never sees a method.
 
 Keys and values live in pages of ``PAGE`` slots, shared by all layers of a model: slot s of a
-sequence is row ``s % PAGE`` of page ``pages[s // PAGE]``. The engine owns the page numbers; the
-backend owns the memory.
+sequence is row ``s % PAGE`` of page ``pages[s // PAGE]``. Layers with a sliding window may have a
+page table of their own, one for each window, which lacks the pages that the window has passed. The
+engine owns the page numbers; the backend owns the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -30,6 +31,18 @@ PAGE = 16
 """Slots of a page. Larger pages share less between requests, and have smaller page tables."""
 Progress = Callable[[int, int], None]
 """Called with the amount that is done and with the whole amount."""
+
+
+class WindowPages(NamedTuple):
+    """The page table of the layers with one sliding window.
+
+    Attributes:
+        first: index of the first page that is there; the ones before it are gone.
+        pages: int32 [P], the pages from ``first`` on.
+    """
+
+    first: int
+    pages: NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +76,8 @@ class Span:
             whose attention runs. Only backends with :func:`gives_attention` accept it, and
             ``visible`` must ascend then.
         denoise: marks the rows as a canvas of a model with ``ModelConfig.canvas_length``.
+        windows: window -> the page table of its layers; ``pages`` serves the windows that are not
+            named.
     """
 
     pages: NDArray[np.int32]
@@ -81,6 +96,23 @@ class Span:
     resume: NDArray[np.float32] | None = None
     attention: NDArray[np.int32] | None = None
     denoise: Denoise | None = None
+    windows: Mapping[int, WindowPages] = field(default_factory=dict)
+
+    def table(self, window: int) -> WindowPages:
+        """Return the page table of the layers with a window (0: without one)."""
+        return self.windows.get(window) or WindowPages(0, self.pages)
+
+    def physical(self, window: int, slots: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return where the layers with a window keep slots: page * PAGE + row, int64.
+
+        Raises:
+            InvalidInput: the page of a slot is gone.
+        """
+        first, pages = self.table(window)
+        places = slots.astype(np.int64)
+        if len(places) and places.min() < first * PAGE:
+            raise _gone(window, first, int(places.min()))
+        return pages.astype(np.int64)[places // PAGE - first] * PAGE + places % PAGE
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +156,10 @@ class Backend(RunsNetworks, Protocol):
     config: ModelConfig
 
     def reserve(self, pages: int) -> None:
-        """Allocate memory for pages 0 .. pages - 1, all layers. Called once, before any forward."""
+        """Allocate memory for pages 0 .. pages - 1, all layers. Called once, before any forward.
+
+        Each window's layers have so many pages. Memory is taken as pages are written, if possible.
+        """
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         """Run one packed forward. All spans have the same ``layers``.
@@ -133,10 +168,15 @@ class Backend(RunsNetworks, Protocol):
             InvalidInput: a size, index or token id is out of range; nothing was stored then.
         """
 
-    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
-        """Copy K/V rows between physical slots (page * PAGE + row) in every layer.
+    def copy(
+        self, source: NDArray[np.int64], target: NDArray[np.int64], window: int | None = None
+    ) -> None:
+        """Copy K/V rows between physical slots (page * PAGE + row).
 
         All sources are read before a target is written.
+
+        Args:
+            window: only in the layers with this window; None means in every layer.
         """
 
 
@@ -214,8 +254,8 @@ class Stepper(Protocol):
             hidden: layers, from 0, whose outputs the steps return.
         """
 
-    def hold(self, pages: NDArray[np.int32]) -> None:
-        """Take the new page table, int32 [P]; no step writes beyond its pages."""
+    def hold(self, pages: NDArray[np.int32], windows: Mapping[int, WindowPages]) -> None:
+        """Take the new page tables (see :class:`Span`); no step writes beyond their pages."""
 
     def leave(self) -> None:
         """Give the method what was learned since :meth:`enter`."""
@@ -267,6 +307,17 @@ def gives_attention(backend: Backend) -> bool:
     return bool(getattr(backend, "gives_attention", False))
 
 
+def windows_of(config: ModelConfig) -> tuple[int, ...]:
+    """Return the windows of a model's layers, the widest first; 0 sees all, and is the widest."""
+    found = {part.window for _, part in config.attentions()} or {0}
+    return tuple(sorted(found, key=lambda window: (window > 0, -window)))
+
+
+def _gone(window: int, first: int, slot: int) -> InvalidInput:
+    fix = f"read and store slots from {first * PAGE} on: the window of {window} has passed the rest"
+    return InvalidInput("windows", slot, fix)
+
+
 def check_spans(config: ModelConfig, reserved: int, spans: Sequence[Span]) -> None:
     """Raise InvalidInput if any size or index of a packed forward is out of range.
 
@@ -285,14 +336,21 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
     rows, tail = span.positions.size, span.tail.size
     if rows == 0:
         raise InvalidInput("positions", 0, "give at least one row")
-    capacity = span.pages.size * PAGE
-    _within("pages", span.pages, 0, reserved)
+    tables = [(window, *span.table(window)) for window in windows_of(config)]
+    for window, first, pages in tables:
+        _within("windows" if window in span.windows else "pages", pages, 0, reserved)
+        if not is_whole(first) or not 0 <= first <= config.context_length // PAGE:
+            raise InvalidInput("windows", first, "give the first page that is there")
+    capacity = min(first + len(pages) for _, first, pages in tables) * PAGE
     _within("positions", span.positions, 0, config.context_length)
     _within("slots", span.slots, -1, capacity, rows)
     _within("tail", span.tail, 0, capacity)
     _within("tail_positions", span.tail_positions, 0, config.context_length, tail)
     _within("logits", span.logits, 0, rows)
     stored = span.slots[span.slots >= 0]
+    for window, first, _ in tables:
+        if len(stored) and int(stored.min()) < first * PAGE:
+            raise _gone(window, first, int(stored.min()))
     if len(set(stored.tolist())) != len(stored):
         raise InvalidInput("slots", span.slots.tolist(), "store each row in a slot of its own")
     if span.visible is not None:

@@ -99,13 +99,14 @@ def measure_phases(
     peak = _core.dot_peak(backend.threads)
     float_peak = _core.float_peak(backend.threads)
     columns = [_typical(taken[rows]) for rows in ROWS]
-    window = min(context, config.sliding_window or context)
+    # A query meets each token that it sees twice: its key and its value.
+    seen = {window: min(context, window or context) for window in backend.slot_bytes}
+    met = sum(2 * part.heads * part.head_dim * seen[part.window] for _, part in config.attentions())
     least: dict[str, list[float]] = {phase: [0.0] * len(ROWS) for phase in columns[0]}
     for index, rows in enumerate(ROWS):
-        # A query meets each token twice: its key and its value.
-        met = 2 * rows * config.layers * config.heads * config.head_dim * window
-        read = backend.slot_bytes * (window + rows) / bandwidth
-        least["attention"][index] = max(read, met / float_peak)
+        tokens = {window: count + rows for window, count in seen.items()}
+        read = sum(size * tokens[window] for window, size in backend.slot_bytes.items()) / bandwidth
+        least["attention"][index] = max(read, rows * met / float_peak)
         for phase, kinds in MATRICES.items():
             work = [each for name, each in backend.work().items() if name.split(".")[-1] in kinds]
             read = sum(nbytes for nbytes, _ in work) / bandwidth

@@ -168,13 +168,14 @@ class Engine(Resources):
     def check(self) -> None:
         """Assert that the pages are accounted for: each is free, idle or held by live sequences."""
         for name, pool in self.pools.items():
-            tables = [
-                sequence.caches[name].pages
+            caches = [
+                sequence.caches[name]
                 for live in self.running
                 for sequence in (live.sequence, *live.children)
                 if name in sequence.caches
             ]
-            pool.check(tables)
+            for number, kind in enumerate(pool.kinds):
+                kind.check([cache.tables[number].pages for cache in caches])
 
     @uninterrupted
     def close(self) -> None:

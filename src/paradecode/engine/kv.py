@@ -1,12 +1,11 @@
-"""Keys and values: the page pool of a model, and one sequence's cache in it."""
+"""Keys and values: one sequence's cache in the page pools of a model."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict, deque
 from collections.abc import Mapping
 from copy import deepcopy
-from itertools import chain, islice
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -17,126 +16,9 @@ from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite, Sto
 from paradecode.core.errors import CapacityError, DecoderError
 from paradecode.core.layers import Layers, halves
 from paradecode.core.tree import EMPTY, TokenTree
+from paradecode.engine.pages import PagePool, PageTable, reach
 from paradecode.engine.slots import StoredSlots
-
-CHANGES = 8192
-"""Number of remembered changes of a pool's published pages. A reader that has missed more reads all
-keys; a higher number uses more memory."""
-
-
-class PagePool:
-    """The K/V pages of one model.
-
-    Every page is free, held (by one or more sequences), or idle. An idle page has no holder but is
-    published under a key, so that a later request with the same prefix can reuse it. When no page
-    is free, the oldest idle page is recycled.
-
-    Args:
-        count: number of pages.
-
-    Attributes:
-        changes: number of times that a key was published or removed.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._free = list(range(count - 1, -1, -1))
-        self._holders = [0] * count
-        self._key_of: dict[int, bytes] = {}
-        self._page_of: dict[bytes, int] = {}
-        self._idle: OrderedDict[int, None] = OrderedDict()
-        self._changes: deque[bytes] = deque(maxlen=CHANGES)
-        self.changes = 0
-
-    @property
-    def available(self) -> int:
-        """Number of pages that can be taken now."""
-        return len(self._free) + len(self._idle)
-
-    @property
-    def held(self) -> int:
-        return self.count - self.available
-
-    @property
-    def idle(self) -> int:
-        """Number of pages that only the prefix index keeps."""
-        return len(self._idle)
-
-    def take(self) -> int:
-        """Take a page for one holder. Raises CapacityError if all pages are held."""
-        if self._free:
-            page = self._free.pop()
-        elif self._idle:
-            page, _ = self._idle.popitem(last=False)
-            key = self._key_of.pop(page)
-            del self._page_of[key]
-            self._note(key)
-        else:
-            raise CapacityError(f"all {self.count} K/V pages are in use; raise kv_tokens")
-        self._holders[page] = 1
-        return page
-
-    def share(self, page: int) -> int:
-        """Add a holder to a held or idle page, and return the page."""
-        self._idle.pop(page, None)
-        self._holders[page] += 1
-        return page
-
-    def release(self, page: int) -> None:
-        """Remove one holder of the page."""
-        if self._holders[page] <= 0:
-            raise AssertionError(f"page {page} released more often than taken")
-        self._holders[page] -= 1
-        if self._holders[page] == 0:
-            if page in self._key_of:
-                self._idle[page] = None
-            else:
-                self._free.append(page)
-
-    def writable(self, page: int) -> bool:
-        """Return whether only one sequence holds the page and no later request can find it."""
-        return self._holders[page] == 1 and page not in self._key_of
-
-    def publish(self, page: int, key: bytes) -> None:
-        """Offer a full page to later requests; the first page of a key stays."""
-        if key not in self._page_of and page not in self._key_of:
-            self._page_of[key], self._key_of[page] = page, key
-            self._note(key)
-
-    def find(self, key: bytes) -> int | None:
-        return self._page_of.get(key)
-
-    def changed(self, since: int | None) -> tuple[bool, list[bytes], list[bytes]]:
-        """Return how the published pages have changed after the first ``since`` changes.
-
-        Returns:
-            Whether the lists hold all published keys, because ``since`` is None or too long ago;
-            the keys that are published; and the keys that are no longer published.
-        """
-        old = self.changes - len(self._changes)
-        if since is None or not old <= since <= self.changes:
-            return True, list(self._page_of), []
-        keys = dict.fromkeys(islice(self._changes, since - old, None))
-        stored = [key for key in keys if key in self._page_of]
-        return False, stored, [key for key in keys if key not in self._page_of]
-
-    def _note(self, key: bytes) -> None:
-        self._changes.append(key)
-        self.changes += 1
-
-    def check(self, held_by: list[list[int]]) -> None:
-        """Assert that this pool agrees with the page tables of all live sequences."""
-        counts = [0] * self.count
-        for page in chain.from_iterable(held_by):
-            counts[page] += 1
-        assert counts == self._holders, "page holders differ from the live page tables"
-        held, free, idle = set(chain.from_iterable(held_by)), set(self._free), set(self._idle)
-        assert len(free) == len(self._free), "a page is free twice"
-        assert len(held) + len(free) + len(idle) == self.count, "a page leaked"
-        assert len(held | free | idle) == self.count, "a page is held, free or idle at a time"
-        pages = list(map(self._page_of.get, self._key_of.values()))
-        assert pages == list(self._key_of), "a page is found by another page's key"
-        assert idle <= set(self._key_of), "an idle page has no key"
+from paradecode.models.config import ModelConfig
 
 
 def _as_text(forward: Forward) -> bool:
@@ -174,9 +56,10 @@ class KVCache:
         key: prefix key before the first page (from salt and model).
         scratch: largest number of tentative rows.
         capacity: number of slots that were reserved for this request.
+        most: largest number of pages that the request may hold; 0 means any.
 
     Attributes:
-        pages: the page table.
+        tables: the page table of each pool of ``pool.kinds``.
         ran: the layers that the tentative rows went through, if these are not all layers. Such rows
             are partial: they are dropped unless they continue through the other layers
             (:meth:`join`).
@@ -186,14 +69,24 @@ class KVCache:
             and values of all layers, and no later slot was written.
         final: for a model with blocks: number of leading slots with the same content in any request
             with these tokens. They are whole blocks of committed tokens.
+        slides: whether the layers with a window lose the pages that the window has passed.
         reusable: whether other requests may share the full pages.
+        marks: numbers of leading pages before which a window's pages stay for later requests: where
+            the prompt ends, and where an earlier request went on differently.
     """
 
     def __init__(
-        self, backend: Backend, pool: PagePool, key: bytes, scratch: int, capacity: int = 0
+        self,
+        backend: Backend,
+        pool: PagePool,
+        key: bytes,
+        scratch: int,
+        capacity: int = 0,
+        most: int = 0,
     ) -> None:
-        self.backend, self.pool, self.scratch = backend, pool, scratch
-        self.pages: list[int] = []
+        self.backend, self.scratch, self.most = backend, scratch, most
+        self.tables = [PageTable(kind) for kind in pool.kinds]
+        self.marks: set[int] = set()
         self.length = 0
         self.tentative = EMPTY
         self.ran: Layers | None = None
@@ -202,26 +95,59 @@ class KVCache:
         self.filled: StoredSlots | None = None
         self._keys = [key]
         about = backend.config
+        self.slides = slides(about)
         self.blocks = about.block_length if about.attention == "block" else 0
         self.final = 0
         # With full attention, keys and values depend on later tokens.
         self.reusable = about.attention != "full"
 
     def reuse(self, tokens: NDArray[np.int32]) -> int:
-        """Take published pages that hold a prefix of ``tokens``; return the number of tokens."""
+        """Take published pages that hold a prefix of ``tokens``; return the number of tokens.
+
+        Layers with a sliding window need only the last window of it.
+        """
         if self.reusable and self.length == 0:
-            for start in range(0, len(tokens) - PAGE + 1, PAGE):
-                key = next_key(self._keys[-1], tokens[start : start + PAGE])
-                page = self.pool.find(key)
-                if page is None:
-                    break
-                self.pages.append(self.pool.share(page))
-                self._keys.append(key)
-                self.length += PAGE
+            self._keys, count, stored = self._found(tokens)
+            for table in self.tables:
+                table.first = self._reach(count, table)
+                found = map(table.pool.find, self._keys[table.first + 1 :])
+                table.pages = [table.pool.share(page) for page in found if page is not None]
+            self.length = count * PAGE
+            # There the pages of a window would have helped this request.
+            self.marks = {len(tokens) // PAGE, stored} - {count}
         if self.blocks and self.length:  # A canvas restarts after the last whole block.
             self.final, self.length = self.length // self.blocks * self.blocks, 0
             self._fill(np.arange(self.final))
         return self.length or self.final
+
+    @property
+    def pages(self) -> list[int]:
+        """The page table of the layers that see most."""
+        return self.tables[0].pages
+
+    def _reach(self, page: int, table: PageTable) -> int:
+        """Return the first page that rows from the start of ``page`` on can see."""
+        return reach(page, table.pool.window) if self.slides else 0
+
+    def _found(self, tokens: NDArray[np.int32]) -> tuple[list[bytes], int, int]:
+        """Look for published pages of a prefix of ``tokens``.
+
+        Returns:
+            The keys of the prefix, its pages, and the pages that layers without a window have.
+        """
+        keys, count, stored, runs = self._keys[:1], 0, 0, [0] * len(self.tables)
+        for start in range(0, len(tokens) - PAGE + 1, PAGE):
+            keys.append(next_key(keys[-1], tokens[start : start + PAGE]))
+            for number, table in enumerate(self.tables):
+                runs[number] = 0 if table.pool.find(keys[-1]) is None else runs[number] + 1
+            page = start // PAGE + 1
+            if all(run >= page - self._reach(page, t) for run, t in zip(runs, self.tables)):
+                count = page
+            if runs[0] == page:
+                stored = page
+            elif not self.tables[0].pool.window:
+                break
+        return keys[: count + 1], count, stored
 
     def record(
         self,
@@ -378,18 +304,23 @@ class KVCache:
 
     def fork(self) -> KVCache:
         """Return a copy that shares every page; a shared page is copied before it is written."""
-        twin = KVCache(self.backend, self.pool, self._keys[0], self.scratch, self.capacity)
-        twin.filled = deepcopy(self.filled)
-        twin.pages = [self.pool.share(page) for page in self.pages]
+        pool = self.tables[0].pool
+        twin = KVCache(self.backend, pool, self._keys[0], self.scratch, self.capacity, self.most)
+        twin.filled, twin.marks = deepcopy(self.filled), self.marks
+        for own, table in zip(twin.tables, self.tables):
+            own.share(table)
         twin.length, twin.reusable, twin._keys = self.length, self.reusable, list(self._keys)
         twin.final = self.final
         return twin
 
     def release(self) -> None:
-        """Give back all pages."""
-        for page in self.pages:
-            self.pool.release(page)
-        self.pages.clear()
+        """Give back all pages; later requests find the last window of the text."""
+        end = len(self._keys) - 1
+        for table in self.tables:
+            if self.reusable and table.pages:
+                for index in range(self._reach(end, table), end):
+                    table.publish(index, self._keys[index + 1])
+            table.release()
         self.drop()
         self.length, self.final, self.filled = 0, 0, None
 
@@ -413,18 +344,25 @@ class KVCache:
         self.tentative, self.ran, self.states = EMPTY, None, None
 
     def own(self, slots: NDArray[np.int32]) -> None:
-        """Take or copy pages so that no other cache shares the pages of ``slots`` (-1: no slot)."""
+        """Take or copy pages so that no other cache shares the pages of ``slots`` (-1: no slot).
+
+        Raises:
+            DecoderError: a sliding window has passed a slot.
+            CapacityError: no page is left.
+        """
         touched = sorted({slot // PAGE for slot in slots.tolist() if slot >= 0})
-        while touched and len(self.pages) <= touched[-1]:
-            self.pages.append(self.pool.take())
-        for index in touched:
-            page = self.pages[index]
-            if not self.pool.writable(page):
-                fresh = self.pool.take()
-                rows = np.arange(PAGE, dtype=np.int64)
-                self.backend.copy(page * PAGE + rows, fresh * PAGE + rows)
-                self.pool.release(page)
-                self.pages[index] = fresh
+        main = self.tables[0]
+        if touched and self.most and touched[-1] - main.first >= self.most:
+            raise CapacityError(
+                f"a sliding window keeps {self.most} pages of a request, but its method stores "
+                "rows without committing them"
+            )
+        for table in self.tables:
+            table.own(touched, partial(self._copy_page, table.pool.window))
+
+    def _copy_page(self, window: int, page: int, fresh: int) -> None:
+        rows = np.arange(PAGE, dtype=np.int64)
+        self.backend.copy(page * PAGE + rows, fresh * PAGE + rows, window)
 
     def _append(self, rows: int) -> None:
         """Commit the next ``rows`` rows, which all layers have computed."""
@@ -443,14 +381,26 @@ class KVCache:
         moves = [(node, place) for place, node in enumerate(nodes) if node != place]
         if moves:
             source, target = (np.array(moves, np.int64) + self.length).T
-            self.backend.copy(self._physical(source), self._physical(target))
+            for table in self.tables:
+                window = table.pool.window
+                self.backend.copy(table.physical(source), table.physical(target), window)
 
     def _publish(self, history: NDArray[np.int32]) -> None:
+        """Offer the pages that are full to later requests; then drop what no row sees any more."""
         stored = min(self.final if self.blocks else self.length, len(history))
         while self.reusable and len(self._keys) * PAGE <= stored:
             index = len(self._keys) - 1
             self._keys.append(next_key(self._keys[-1], history[index * PAGE : (index + 1) * PAGE]))
-            self.pool.publish(self.pages[index], self._keys[-1])
+            for table in self.tables:
+                window = table.pool.window if self.slides else 0
+                if not window or any(reach(m, window) <= index < m for m in self.marks):
+                    table.publish(index, self._keys[-1])
+        for table in self.tables:
+            if table.pool.window and self.slides:
+                # One row before the committed end may still go through further layers.
+                table.forget((self.length // PAGE * PAGE - table.pool.window) // PAGE)
 
-    def _physical(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.array(self.pages, np.int64)[slots // PAGE] * PAGE + slots % PAGE
+
+def slides(config: ModelConfig) -> bool:
+    """Return whether a sequence runs each row once, so that sliding windows can drop pages."""
+    return config.attention == "causal" and config.mask_token is None

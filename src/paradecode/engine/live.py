@@ -56,8 +56,10 @@ class Live:
         constraint = request.constraint
         self._handoff = Handoff() if constraint is not None and constraint.waits else None
         self._own = resources.pages_for(request)
-        # Forks of a prompt share the pages that it fills.
-        self.reserved = self._own + request.forks * (self._own - sequence.prompt_length // PAGE)
+        # Forks of a prompt share the pages that it fills, unless a sliding window passes them.
+        self._shares = self._own == resources.whole_pages(request)
+        shared = sequence.prompt_length // PAGE if self._shares else 0
+        self.reserved = self._own + request.forks * (self._own - shared)
         self.told = 0
 
     @property
@@ -254,8 +256,9 @@ class Live:
         family = [self.sequence, *self.children, *[parent] * count]
         most = 0
         for model in parent.caches:
-            held = [one.caches[model] for one in family if model in one.caches]
-            full = [cache.pages[: cache.length // PAGE] for cache in held]
+            held = [one.caches[model] for one in family if model in one.caches and self._shares]
+            tables = [(cache.tables[0], cache.length // PAGE) for cache in held]
+            full = [table.pages[: max(0, end - table.first)] for table, end in tables]
             alone = len(family) * self._own - sum(map(len, full))
             most = max(most, alone + len(set(chain.from_iterable(full))))
         return most

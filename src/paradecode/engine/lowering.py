@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import Span, gives_attention
+from paradecode.backends.interface import Span, WindowPages, gives_attention
 from paradecode.core.checks import indices, is_whole
 from paradecode.core.decoder import Attend, BlockCausal, Forward, Overwrite, Store
 from paradecode.core.errors import DecoderError, InvalidInput
@@ -156,8 +156,10 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         wanted = np.arange(max(count - 1, 0), count + drafted, dtype=np.int32)
     if not all(is_whole(one) and -layers <= one < layers for one in forward.hidden):
         raise DecoderError(f"hidden layers {forward.hidden}: the model has {layers}")
+    pages, windows = page_tables(cache)
     span = Span(
-        pages=np.array(cache.pages, np.int32),
+        pages=pages,
+        windows=windows,
         tokens=np.concatenate([tokens, tree.tokens]) if drafted else tokens,
         positions=positions,
         slots=slots,
@@ -175,6 +177,18 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         denoise=forward.denoise,
     )
     return span, tentative
+
+
+def page_tables(cache: KVCache) -> tuple[NDArray[np.int32], dict[int, WindowPages]]:
+    """Return ``Span.pages`` and ``Span.windows`` of a cache."""
+    pages, windows = _NONE, {}
+    for table in cache.tables:
+        own = np.array(table.pages, np.int32)
+        if table.pool.window:
+            windows[table.pool.window] = WindowPages(table.first, own)
+        else:
+            pages = own
+    return pages, windows
 
 
 def _check_tokens(

@@ -16,7 +16,8 @@ from paradecode.core.decoder import TARGET
 from paradecode.core.errors import DecoderError
 from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.engine.cost import CostCorrection, Load
-from paradecode.engine.resources import Resources
+from paradecode.engine.lowering import page_tables
+from paradecode.engine.resources import AHEAD, Resources
 from paradecode.engine.sequence import LiveSequence
 
 SECONDS = 0.02
@@ -25,8 +26,6 @@ cancellations wait longer."""
 OVERHEAD = 2e-5, 3e-5, 2e-5
 """Like :data:`paradecode.engine.cost.OVERHEAD`, for steps that the backend makes; estimated from
 batches of 1 to 64 sequences."""
-AHEAD = 64
-"""Number of tokens after a draft for which a call takes pages; a higher one does so less often."""
 
 
 class PendingSteps:
@@ -71,7 +70,7 @@ class PendingSteps:
         if wanted > self._owned:
             self._owned = cache.length + min(AHEAD + self._most, sequence.room)
             cache.own(np.arange(cache.length, self._owned, dtype=np.int32))
-            self.stepper.hold(np.array(cache.pages, np.int32))
+            self.stepper.hold(*page_tables(cache))
 
     def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
         """Commit the steps, maybe none, of a call of the backend that began at ``begun``."""

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
-from paradecode.backends.interface import PAGE, Backend, RunsHeads, RunsNetworks
+from paradecode.backends.interface import PAGE, Backend, RunsHeads, RunsNetworks, windows_of
 from paradecode.core.checks import attributes, checked, flag, whole
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import CapacityError, InvalidInput, InvalidModel
 from paradecode.core.head import Array, Head
 from paradecode.core.vocabulary import Vocabulary
 from paradecode.engine.cost import CostCorrection, CostCurve, Load, obtain
-from paradecode.engine.kv import KVCache, PagePool, first_key
+from paradecode.engine.kv import KVCache, first_key, slides
+from paradecode.engine.pages import PagePool
 from paradecode.engine.request import GenerationRequest
 from paradecode.engine.stores import LearnedStores
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from paradecode.models.text_stream import NewTextStream
     from paradecode.models.weights import Weights
 
+AHEAD = 64
+"""Number of tokens after a draft for which a call of several steps takes pages; a higher one does
+so less often."""
 MOST_HEADS = 4
 """Number of draft heads that stay in memory; when there are more, the oldest is dropped."""
 
@@ -69,7 +73,7 @@ class Resources:
         heads: the backend that runs draft heads; None means the target's.
         apart: whether the models have threads of their own, so that two can run at the same time.
         config: configuration of the target.
-        pools: the pages of each model.
+        pools: the pages of each model; windows of its layers have further pools (``kinds``).
         load: the sequences and rows of the current steps, and their costs.
         correction: corrects the target's cost curve by measured forwards; None leaves it as it is.
         stores: what methods have learned from each tenant's requests.
@@ -88,7 +92,10 @@ class Resources:
     def __post_init__(self, curve: CostCurve | None, measured: bool) -> None:
         self.config = self.models[TARGET].config
         pages = -(-self.limits.kv_tokens // PAGE)
-        self.pools = {name: PagePool(pages) for name in self.models}
+        self.pools = {
+            name: PagePool(pages, windows_of(backend.config))
+            for name, backend in self.models.items()
+        }
         for backend in self.models.values():
             backend.reserve(pages)
         self.load = Load(curve)
@@ -124,7 +131,26 @@ class Resources:
         self.reserve(pages)
 
     def pages_for(self, request: GenerationRequest) -> int:
-        """Return the largest number of pages that a request can hold in one model.
+        """Return the largest number of pages that a request can hold in one model."""
+        whole = self.whole_pages(request)
+        return max(min(whole, self._most_pages(name) or whole) for name in self.models)
+
+    @property
+    def longest(self) -> int:
+        """The largest number of K/V slots that one request can have; sliding windows set none."""
+        counts = [pool.count for name, pool in self.pools.items() if not self._most_pages(name)]
+        return min(counts, default=1 << 32) * PAGE
+
+    def _most_pages(self, model: str) -> int:
+        """Return how many pages of a request sliding windows leave; 0 if some layer sees all."""
+        window = self.pools[model].window
+        if not window or not slides(self.models[model].config):
+            return 0
+        rows = max(self.limits.step_tokens, AHEAD) + self.limits.draft_tokens
+        return -(-(window + rows) // PAGE) + 3  # Two are cut by the ends, one is for copies.
+
+    def whole_pages(self, request: GenerationRequest) -> int:
+        """Return the number of pages for all tokens of a request.
 
         One of these pages is for copies; draft rows follow the tokens.
         """
@@ -166,7 +192,8 @@ class Resources:
             self.pools[model],
             first_key(request.salt, model),
             self.scratch_for(request),
-            self.pages_for(request) * PAGE,
+            self.whole_pages(request) * PAGE,
+            self._most_pages(model),
         )
         cache.reusable = cache.reusable and self.limits.prefix_cache
         return cache

@@ -118,7 +118,7 @@ class LiveSequence(LiveOutput):
     def room_for(self, model: str) -> int:
         resources = self._resources
         # One page of the reservation is for copies; draft rows follow the tokens.
-        reserved = (resources.pages_for(self._request) - 1) * PAGE
+        reserved = (resources.whole_pages(self._request) - 1) * PAGE
         reserved -= resources.scratch_for(self._request)
         context = self.cache(model).backend.config.context_length
         return min(context, reserved) - len(self.tokens_for(model))

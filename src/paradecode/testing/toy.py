@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
+from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans, windows_of
 from paradecode.core.layers import halves
 from paradecode.core.logits import ArrayLogits
 from paradecode.core.network import Array, Item, Network
 from paradecode.core.noise import GOLDEN, mixed
 from paradecode.models.config import ModelConfig, Rope, uniform
+from paradecode.models.parts import Feed, Layer
 from paradecode.testing.network_reference import apply_network
 
 Hashes = NDArray[np.uint64]
@@ -40,12 +42,13 @@ def toy_config(
     block_length: int = 0,
     shift: bool = False,
     masked: bool = False,
+    windows: tuple[int, int] = (0, 0),
 ) -> ModelConfig:
-    """Return the config of a toy model.
+    """Return the config of a toy model, whose two layers have sliding ``windows``.
 
     If it is not causal, or if it is ``masked``, its last token is the mask token.
     """
-    return uniform(
+    config = uniform(
         name="toy",
         architecture="toy",
         vocab_size=vocab_size,
@@ -63,6 +66,9 @@ def toy_config(
         shift=shift,
         eos_tokens=(3,),
     )
+    first, feed = next(config.attentions())[1], Feed(1)
+    stack = [Layer((replace(first, window=window), feed)) for window in windows]
+    return replace(config, stack=tuple(stack))
 
 
 class ToyBackend:
@@ -88,6 +94,7 @@ class ToyBackend:
         self.seed, self.surprise = seed, surprise
         self.pages = 0
         self.values = np.empty((self.config.layers, 0), np.uint64)
+        self.windows = [part.window for _, part in self.config.attentions()]
         ids = np.arange(self.config.vocab_size)
         self._ids, self._successors = ids.astype(np.uint64) * _ADDED, successor(ids, len(ids))
 
@@ -103,13 +110,15 @@ class ToyBackend:
         # All mask tokens are equal and may see the same rows, so only their positions tell them
         # apart.
         place = positions.astype(np.uint64) * np.uint64(self.config.mask_token is not None)
-        seen = list(map(_Seen, spans, _slices(len(span.positions) for span in spans)))
+        ranges = _slices(len(span.positions) for span in spans)
+        seen = [_Seen(*each, windows_of(self.config)) for each in zip(spans, ranges)]
         layers = spans[0].layers if spans[0].layers is not None else range(self.config.layers)
         hidden: dict[int, NDArray[np.float32]] = {}
         for layer, attends, feeds in map(halves, layers):
             if attends:
                 new = _value(x, positions, layer)
-                sums = [one.attend(layer, self.values[layer], x, new) for one in seen]
+                cached, window = self.values[layer], self.windows[layer]
+                sums = [one.attend(layer, window, cached, x, new) for one in seen]
                 x = x + place + np.concatenate(sums)
             if feeds:
                 x = mix(x)
@@ -126,8 +135,12 @@ class ToyBackend:
             for one, part in zip(seen, _slices(len(span.logits) for span in spans))
         ]
 
-    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
-        self.values[:, target] = self.values[:, source]
+    def copy(
+        self, source: NDArray[np.int64], target: NDArray[np.int64], window: int | None = None
+    ) -> None:
+        for values, own in zip(self.values, self.windows):
+            if window is None or own == window:
+                values[target] = values[source]
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
         return apply_network(network, items)
@@ -165,8 +178,11 @@ class ToyBackend:
         """
         x, last = _unpack(embeddings)
         positions = np.arange(len(x)) if positions is None else positions
-        for layer in range(self.config.layers):
-            x = mix(x + np.cumsum(_value(x, positions, layer), dtype=np.uint64))
+        for layer, window in enumerate(self.windows):
+            sums = np.cumsum(_value(x, positions, layer), dtype=np.uint64)
+            if window:  # What left the window, counted up to each row.
+                sums -= np.concatenate([np.zeros(window, np.uint64), sums])[: len(sums)]
+            x = mix(x + sums)
         return self.head(x[-1:], last[-1:])[0]
 
     def _hashes(self, tokens: NDArray[np.integer]) -> Hashes:
@@ -193,37 +209,63 @@ class _Seen:
         shares: layer -> the attention weights that the span asks for.
     """
 
-    def __init__(self, span: Span, rows: slice) -> None:
+    def __init__(self, span: Span, rows: slice, windows: Sequence[int]) -> None:
         self.span, self.rows = span, rows
         self.shares: dict[int, NDArray[np.float32]] = {}
-        slots = (span.pages.astype(np.int64)[:, None] * PAGE + np.arange(PAGE)).ravel()
-        self._before = slots[: span.context] if span.visible is None else slots[span.visible]
-        self._behind = slots[span.tail]
+        base = np.arange(span.context) if span.visible is None else span.visible
+        self._cached, self._prefix = np.concatenate([base, span.tail]).astype(np.int64), len(base)
         self._kept = span.slots >= 0
-        self._own = slots[span.slots[self._kept]]
         count, tail = len(span.positions), len(span.tail)
         self._mask = None if span.mask is None else span.mask[:, tail:]
         self._tail = np.ones((count, tail), bool) if span.mask is None else span.mask[:, :tail]
+        self._at = np.concatenate([base, span.tail_positions, span.positions])
+        self._tables = {window: self._table(window) for window in windows}
 
-    def attend(self, layer: int, cached: Hashes, x: Hashes, new: Hashes) -> Hashes:
+    def _table(
+        self, window: int
+    ) -> tuple[NDArray[np.bool_] | None, NDArray[np.int64], NDArray[np.int64]]:
+        """Return what the rows see in layers with a window, bool [K, cached + K]; None: all cached.
+
+        Then the physical slots of the cached rows that any row sees (0 for the others), and of the
+        span's own rows.
+        """
+        own = self.span.physical(window, self.span.slots[self._kept])
+        if not window:
+            return None, self.span.physical(0, self._cached), own
+        seen = self._all() & (self._at > self.span.positions[:, None] - window)
+        read = seen[:, : len(self._cached)].any(0)
+        slots = np.zeros(len(self._cached), np.int64)
+        slots[read] = self.span.physical(window, self._cached[read])
+        return seen, slots, own
+
+    def _all(self) -> NDArray[np.bool_]:
+        """Return what the rows see in layers without a window, bool [K, cached + K]."""
+        count = len(self.span.positions)
+        own = np.tri(count, dtype=bool) if self._mask is None else self._mask
+        return np.concatenate([np.ones((count, self._prefix), bool), self._tail, own], axis=1)
+
+    def attend(self, layer: int, window: int, cached: Hashes, x: Hashes, new: Hashes) -> Hashes:
         """Return the sum of the values that each row sees, uint64 [K]. Store the rows' own values.
 
         Args:
+            window: the layer's window.
             cached: the layer's values in all slots.
             x, new: stream, and new values, of all rows of the packed forward.
         """
         x, new, mask = x[self.rows], new[self.rows], self._mask
-        before, behind = cached[self._before], cached[self._behind]
+        seen, slots, own = self._tables[window]
+        values = cached[slots]
         if self.span.attention is not None and len(self.span.attention):
-            seen = np.ones((len(x), len(before)), bool)
-            own = np.tri(len(x), dtype=bool) if mask is None else mask
-            seen = np.concatenate([seen, self._tail, own], axis=1)
-            self.shares[layer] = _shares(self.span, x, np.concatenate([before, behind, new]), seen)
-        total = new.cumsum() if mask is None else (mask * new).sum(1, dtype=np.uint64)
-        total += before.sum()
-        if len(behind):
-            total += (self._tail * behind).sum(1, dtype=np.uint64)
-        cached[self._own] = new[self._kept]
+            shown = self._all() if seen is None else seen
+            self.shares[layer] = _shares(self.span, x, np.concatenate([values, new]), shown)
+        if seen is not None:
+            total = (seen * np.concatenate([values, new])).sum(1, dtype=np.uint64)
+        else:
+            total = new.cumsum() if mask is None else (mask * new).sum(1, dtype=np.uint64)
+            total += values[: self._prefix].sum()
+            if len(self._tail[0]):
+                total += (self._tail * values[self._prefix :]).sum(1, dtype=np.uint64)
+        cached[own] = new[self._kept]
         return total
 
 

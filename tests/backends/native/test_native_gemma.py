@@ -220,7 +220,7 @@ def test_slots_are_copied_in_layers_of_both_kinds() -> None:
     here, there = (backend.forward([span(noise(0), 45, Denoise(), first=at)])[0] for at in (0, 8))
     np.testing.assert_array_equal(values(here.logits), values(there.logits))
     # Bytes of float16: three heads of 12 numbers, values padded to 16; and two of 40, padded to 48.
-    assert backend.slot_bytes == 2 * (2 * 3 * (12 + 16) + 2 * 2 * (40 + 48))
+    assert backend.slot_bytes == {20: 2 * 2 * 3 * (12 + 16), 0: 2 * 2 * 2 * (40 + 48)}
 
 
 def one(token: int) -> Span:

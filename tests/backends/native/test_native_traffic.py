@@ -64,9 +64,9 @@ def test_bytes_are_those_of_the_weights_the_cache_and_the_logits() -> None:
 
     row = 4 * WIDE.hidden_size + backend.work()["head"][0] / VOCABULARY  # of the embeddings
     logits = 4 * VOCABULARY
-    about = backend.weight_bytes + row + logits + 42 * backend.slot_bytes
+    about = backend.weight_bytes + row + logits + 42 * backend.slot_bytes[0]
     assert cost(1, 40) == pytest.approx(about, rel=0.01)
-    assert cost(1, 200) - cost(1, 40) == 160 * backend.slot_bytes
+    assert cost(1, 200) - cost(1, 40) == 160 * backend.slot_bytes[0]
     assert cost(1, 40, True) < 0.9 * cost(1, 40)  # The head was screened.
     assert cost(40, 0) > cost(1, 0) + 39 * logits
     read(backend, 1, 0, False)
@@ -86,7 +86,7 @@ def test_no_row_waits_for_the_memory_of_many_later_ones() -> None:
         backend.forward([span(range(128), [context % 100], context)])
         held, before = resident(), held
         grown.append(held - before)
-    all_of_512 = 512 * backend.slot_bytes
+    all_of_512 = 512 * backend.slot_bytes[0]
     assert sum(grown) > all_of_512
     assert max(grown[1:]) < all_of_512 / 4
 

@@ -1,6 +1,6 @@
 """The C++ core (csrc/binding.cpp)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -85,7 +85,9 @@ class StepSequence:
         state: tuple[Any, ...] | None,
         experience: Experience | None,
     ) -> None: ...
-    def hold(self, pages: NDArray[np.int32]) -> None: ...
+    def hold(
+        self, pages: NDArray[np.int32], windows: Mapping[int, tuple[int, NDArray[np.int32]]] = ...
+    ) -> None: ...
     def learned(
         self,
     ) -> tuple[list[list[float]], list[list[float]], list[float], list[int]] | None: ...
@@ -130,7 +132,8 @@ class Model:
             ]
         ]
     ]: ...
-    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None: ...
+    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64], window: int = -1) -> None:
+        """Copy rows in the layers with a window; -1: in all."""
     @property
     def threads(self) -> int: ...
     def work_of(self, tensor: str) -> tuple[int, int]:
@@ -140,9 +143,11 @@ class Model:
     def traffic(self, on: bool) -> list[tuple[int, int, int]]:
         """Rows, context and bytes of each forward since the last call; whether to go on."""
     @property
-    def slot_bytes(self) -> int: ...
+    def slot_bytes(self) -> list[tuple[int, int]]:
+        """Of each window, the bytes of a token's keys and values in its layers."""
     @property
-    def cache_bytes(self) -> int: ...
+    def cache_bytes(self) -> int:
+        """Memory of keys and values that the system has given so far."""
     @property
     def isa(self) -> tuple[str, str]: ...
 

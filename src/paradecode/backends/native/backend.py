@@ -177,9 +177,14 @@ class NativeBackend:
         }
 
     @property
-    def slot_bytes(self) -> int:
-        """Bytes of the keys and values of one token in all layers."""
-        return self._model().slot_bytes
+    def slot_bytes(self) -> dict[int, int]:
+        """Window -> bytes of the keys and values of one token in the layers with that window."""
+        return dict(self._model().slot_bytes)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of memory that keys and values have taken so far, at most a stretch too many."""
+        return self._model().cache_bytes
 
     def profile(self, on: bool) -> dict[str, float]:
         """Start or stop measuring the time of forwards by kind of work.
@@ -237,10 +242,11 @@ class NativeBackend:
     ) -> list[list[CommittedStep]]:
         return run_steps(self._model(), steppers, given)
 
-    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
-        self._model().copy(
-            np.ascontiguousarray(source, np.int64), np.ascontiguousarray(target, np.int64)
-        )
+    def copy(
+        self, source: NDArray[np.int64], target: NDArray[np.int64], window: int | None = None
+    ) -> None:
+        start, end = (np.ascontiguousarray(slots, np.int64) for slots in (source, target))
+        self._model().copy(start, end, -1 if window is None else window)
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
         return run_networks(network, items)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import CommittedStep, Curve, StepsInput
+from paradecode.backends.interface import CommittedStep, Curve, StepsInput, WindowPages
 from paradecode.backends.native._core import CostCurve, Experience, Model, NgramTable, StepSequence
 from paradecode.core.logits import Warp
 from paradecode.core.multi_step import LookupState, MultiStep, Table
 
 K = TypeVar("K")
 T = TypeVar("T")
+NO_WINDOWS: Mapping[int, WindowPages] = MappingProxyType({})
 
 _tables: WeakKeyDictionary[Table, NgramTable] = WeakKeyDictionary()
 _experiences: WeakKeyDictionary[object, Experience] = WeakKeyDictionary()
@@ -50,8 +52,10 @@ class NativeStepper:
             experience = _core_of(_experiences, shared, lambda _: experience)
         self.core.enter(text, room, steps, rows, hidden, tuple(state), experience)
 
-    def hold(self, pages: NDArray[np.int32]) -> None:
-        self.core.hold(pages)
+    def hold(
+        self, pages: NDArray[np.int32], windows: Mapping[int, WindowPages] = NO_WINDOWS
+    ) -> None:
+        self.core.hold(pages, windows)
 
     def leave(self) -> None:
         learned = self.core.learned()

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans
+from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans, windows_of
 from paradecode.backends.torch.device import open_device
 from paradecode.backends.torch.model import Transformer, attention, attention_weights, pack
 from paradecode.backends.torch.network import TorchNetworks
@@ -183,25 +183,27 @@ class TorchBackend:
             part, mixed = self.config.stack[layer].attention, []
             assert part is not None
             source = part.keys_of if part.keys_of >= 0 else layer
+            window = part.window
             keys, values = self.keys[source], self.values[source]
             sinks = self.model.w.get(f"layers.{layer}.sinks")
             for number, (span, rows, view) in enumerate(zip(spans, ranges, views, strict=True)):
                 if k is not None and v is not None:
                     new[source, number] = k[rows], v[rows]
                 new_k, new_v = new[source, number]
-                seen_k = torch.cat([keys[view.cached], new_k])
-                seen_v = torch.cat([values[view.cached], new_v])
-                seen = view.seen[part.window]
-                about = (part, view.distance, sinks)
+                read = view.cached[window]
+                seen_k, seen_v = torch.cat([keys[read], new_k]), torch.cat([values[read], new_v])
+                seen, distance = view.seen[window], view.distance[window]
+                about = (part, distance, sinks)
                 mixed.append(attention(q[rows], seen_k, seen_v, seen, *about))
                 if span.attention is not None and len(span.attention):
                     asked = torch.from_numpy(span.attention.astype(np.int64)).to(self.device)
                     shared = attention_weights(
-                        q[rows][asked], seen_k, seen[asked], part, view.distance[asked], sinks
+                        q[rows][asked], seen_k, seen[asked], part, distance[asked], sinks
                     )
-                    weights[number][layer] = shared[..., view.order].float().cpu().numpy()
+                    weights[number][layer] = view.spread(window, shared).float().cpu().numpy()
                 if k is not None:
-                    keys[view.targets], values[view.targets] = new_k[view.kept], new_v[view.kept]
+                    own = view.targets[window]
+                    keys[own], values[own] = new_k[view.kept], new_v[view.kept]
             return pack(mixed)
 
         for layer, attends, feeds in map(halves, layers):
@@ -248,11 +250,15 @@ class TorchBackend:
         return TorchLogits(values)
 
     @torch.inference_mode()
-    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+    def copy(
+        self, source: NDArray[np.int64], target: NDArray[np.int64], window: int | None = None
+    ) -> None:
         start = torch.from_numpy(np.ascontiguousarray(source, np.int64)).to(self.device)
         end = torch.from_numpy(np.ascontiguousarray(target, np.int64)).to(self.device)
-        for cache in (*self.keys, *self.values):
-            cache[end] = cache[start]
+        for layer, part in self.config.attentions():
+            if window is None or part.window == window:
+                for cache in (self.keys[layer], self.values[layer]):
+                    cache[end] = cache[start]
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:
         return self._networks.apply(network, items)
@@ -281,24 +287,35 @@ class _View:
         rows = span.positions[:, None].astype(np.int64)
         # All rows of a canvas see one another, and as far back as its first row does.
         first = rows if span.denoise is None else rows[:1]
-        windows = {part.window for _, part in config.attentions()}
-        masks = {w: seen & (at[None, :] > first - w) if w else seen for w in windows}
-        pages = span.pages.astype(np.int64)
         kept = np.flatnonzero(span.slots >= 0)
-        targets = span.slots[kept].astype(np.int64)
 
-        def physical(slots: NDArray[np.int64]) -> Tensor:
-            rows = pages[slots // PAGE] * PAGE + slots % PAGE if len(slots) else slots
-            return torch.from_numpy(rows).to(device)
+        def placed(values: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(values).to(device)
 
-        self.cached = physical(cached)
-        self.targets = physical(targets)
-        self.kept = torch.from_numpy(kept).to(device)
-        self.seen = {w: torch.from_numpy(mask).to(device) for w, mask in masks.items()}
-        self.distance = torch.from_numpy(at[None, :] - rows).to(device)
+        self.kept = placed(kept)
+        self.cached, self.targets = dict[int, Tensor](), dict[int, Tensor]()
+        self.seen, self.distance = dict[int, Tensor](), dict[int, Tensor]()
+        self._columns = dict[int, Tensor]()
+        for window in windows_of(config):
+            mask = seen & (at[None, :] > first - window) if window else seen
+            # A window may have passed pages of the other cached slots, so these are not read.
+            read = np.ones(len(at), bool)
+            if window:
+                read[: len(cached)] = mask[:, : len(cached)].any(axis=0)
+            if not mask.any(axis=1).all():
+                raise InvalidInput("mask", "a row that sees nothing", "let each row see itself")
+            self.cached[window] = placed(span.physical(window, cached[read[: len(cached)]]))
+            self.targets[window] = placed(span.physical(window, span.slots[kept]))
+            self.seen[window], self.distance[window] = (
+                placed(mask[:, read]),
+                placed(at[None, read] - rows),
+            )
+            self._columns[window] = placed(np.flatnonzero(read))
         by_position = len(base) + np.argsort(at[len(base) :], kind="stable")
-        self.order = torch.from_numpy(np.concatenate([np.arange(len(base)), by_position])).to(
-            device
-        )
-        if not all(mask.any(axis=1).all() for mask in masks.values()):
-            raise InvalidInput("mask", "a row that sees nothing", "let each row see itself")
+        self._order = placed(np.concatenate([np.arange(len(base)), by_position]))
+
+    def spread(self, window: int, weights: Tensor) -> Tensor:
+        """Return attention weights [..., tokens read] for all tokens, in the order of positions."""
+        whole = weights.new_zeros((*weights.shape[:-1], len(self._order)))
+        whole[..., self._columns[window]] = weights
+        return whole[..., self._order]

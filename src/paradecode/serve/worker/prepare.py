@@ -182,8 +182,7 @@ class Preparer:
     def _room(self, prompt: int) -> int:
         """Return the most tokens that an output may have after a prompt of ``prompt`` tokens."""
         engine = self._llm.engine
-        memory = min(pool.count for pool in engine.pools.values()) * PAGE
-        room = memory - PAGE - engine.limits.draft_tokens - prompt
+        room = engine.longest - PAGE - engine.limits.draft_tokens - prompt
         return max(1, min(self._llm.config.context_length - prompt, room))
 
     def _check_bytes(self, field: str, counts: Mapping[int, int]) -> None:

@@ -83,7 +83,9 @@ class RecordingBackend:
         self.between.forward_ends()
         return results
 
-    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+    def copy(
+        self, source: NDArray[np.int64], target: NDArray[np.int64], window: int | None = None
+    ) -> None:
         pass
 
     def apply(self, network: Network, items: Sequence[Item]) -> list[Array]:

@@ -47,7 +47,7 @@ def follow(backend: TorchBackend, commands: dist.ProcessGroup) -> None:
         if do == "reserve":
             backend.reserve(values)
         elif do == "copy":
-            backend.copy(*arrays)
+            backend.copy(*arrays, values)
         elif do == "forward":
             try:
                 backend.forward(spans_of(values, arrays))

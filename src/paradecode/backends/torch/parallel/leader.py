@@ -98,9 +98,11 @@ class ParallelBackend(TorchBackend):
         run = super().forward
         return self._together(lambda: run(spans), "forward", *flat(spans))
 
-    def copy(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+    def copy(
+        self, source: NDArray[np.int64], target: NDArray[np.int64], window: int | None = None
+    ) -> None:
         run, rows = super().copy, [np.asarray(source, np.int64), np.asarray(target, np.int64)]
-        self._together(lambda: run(*rows), "copy", None, rows)
+        self._together(lambda: run(*rows, window), "copy", window, rows)
 
     def close(self) -> None:
         if self._others and self._lost is None:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import Span
+from paradecode.backends.interface import Span, WindowPages
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Half
 from paradecode.models.config import ModelConfig, Rope
@@ -81,6 +81,9 @@ def flat(spans: Sequence[Span]) -> tuple[list[dict[str, Any]], list[NDArray[Any]
             for field in fields(span)
             if field.name not in ARRAYS
         }
+        rest["windows"] = [
+            (window, first, pages.tolist()) for window, (first, pages) in span.windows.items()
+        ]
         values.append({"arrays": given, **rest})
     return values, arrays
 
@@ -96,6 +99,10 @@ def spans_of(values: Sequence[dict[str, Any]], arrays: Arrays) -> list[Span]:
                 context=entry["context"],
                 hidden=tuple(entry["hidden"]),
                 layers=None if layers is None else tuple(map(_layer, layers)),
+                windows={
+                    window: WindowPages(first, np.array(pages, np.int32))
+                    for window, first, pages in entry["windows"]
+                },
                 **own,
             )
         )
