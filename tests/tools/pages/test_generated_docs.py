@@ -18,6 +18,7 @@ from tools.figures.conformance import RESTING
 from tools.pages.attacks_page import main as write_attacks
 from tools.pages.benchmarks import main as render
 from tools.pages.core_page import main as write_core
+from tools.pages.families_page import main as write_families
 from tools.pages.first_use_page import main as write_first_uses
 from tools.pages.method_page import markdown, method_page
 from tools.pages.methods_page import committed, method_pages, overview
@@ -96,6 +97,7 @@ def test_benchmarks_page(file, baseline, mark, tmp_path, monkeypatch):
     ("serve", "first-use", write_first_uses, ("first_use",)),
     ("benchmarks", "core", write_core, ("core", "start")),
     ("serve", "attacks", write_attacks, ("serve_attacks",)),
+    ("models", "families", write_families, ()),
 ])  # fmt: skip
 def test_a_table_is_that_of_its_results(page, mark, write, sources, tmp_path):
     committed, empty = emptied(f"docs/{page}.md", mark)
