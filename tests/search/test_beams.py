@@ -260,7 +260,7 @@ def test_beams_share_pages_and_copy_only_the_last(monkeypatch: pytest.MonkeyPatc
     own, copied, most = engine(), [], 0
     copy = own.models["target"].copy
     monkeypatch.setattr(
-        own.models["target"], "copy", lambda s, t: (copied.append(len(s)), copy(s, t))
+        own.models["target"], "copy", lambda s, t, *w: (copied.append(len(s)), copy(s, t, *w))
     )
     found = begin(own, "beam(width=4)", None, request(stop=(), ignore_eos=True))
     steps = 0

@@ -1,6 +1,5 @@
 """Layers that tokens skip, and tokens in groups: training must agree with decoding."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +71,7 @@ def test_a_lora_learns_to_stand_for_a_layer(deep, tmp_path):
     (3, 0.5, [1]), (4, 0.0, [2]), (6, 0.5, [3, 4]), (6, 1.0, [3, 4]), (12, 0.25, [8, 9, 10]),
 ])  # fmt: skip
 def test_inner_layers_are_dropped(folder, layers, share, dropped):
-    config = replace(open_model(str(folder)).config, layers=layers)
+    config = open_model(str(folder)).config.altered(layers=layers)
     assert inner_layers(config, share) == dropped
 
 

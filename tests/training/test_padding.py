@@ -128,13 +128,13 @@ def test_a_step_learns_what_it_does_with_padding(bases, monkeypatch, name, done)
 def test_no_layer_computes_padding(bases, monkeypatch, name):
     """A layer must compute only the columns of texts, fewer than there are with padding."""
     made = (OF_TOKENS | OF_DRAWS)[name](bases[name])
-    rows, real = list[int](), Transformer.feed
+    rows, real = list[int](), Transformer._part
 
-    def counted(self, index, x):
+    def counted(self, index, part, x, *about):
         rows.append(len(x))
-        return real(self, index, x)
+        return real(self, index, part, x, *about)
 
-    monkeypatch.setattr(Transformer, "feed", counted)
+    monkeypatch.setattr(Transformer, "_part", counted)
     random = np.random.default_rng(5)
     made.loss(rows_of(texts(), CPU), random, 0.0)
     text, whole = sum(LENGTHS), len(LENGTHS) * max(LENGTHS)

@@ -62,9 +62,9 @@ class Book:
 
         with torch.no_grad():
             x = self.model.embed(torch.tensor([self.tokens[at] for at in fed]))
-            cos, sin = self.model.angles(torch.tensor(fed))
+            rows = self.model.rows(torch.tensor(fed))
             for layer in range(self.model.config.layers):
-                x = self.model.layer(layer, x, cos, sin, attend)
+                x = self.model.layer(layer, x, rows, attend)
             logits = self.model.logits(x)
         logits[:, self.mask] = -torch.inf
         chance, best = logits.softmax(-1).max(-1)

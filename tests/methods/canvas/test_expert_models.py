@@ -11,7 +11,8 @@ from canvases import OneForward, run
 from expert_folders import EXPERT_FAMILIES, expert_model, write_expert_folder
 
 from paradecode.backends import open_backend
-from paradecode.backends.native.backend import NativeBackend, _mixture
+from paradecode.backends.native.backend import NativeBackend
+from paradecode.backends.native.shape import _mixture
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.models.diffusion.llada2 import llada2
 from paradecode.models.diffusion.llada_moe import llada_moe
@@ -101,13 +102,14 @@ def test_more_rows_than_a_prompt_s_forward_has() -> None:
 
 
 @pytest.mark.parametrize(("place", "value", "named"), [
-    (0, 10**6, "experts"), (1, 99, "chosen"), (4, 0, "groups"), (4, 5, "groups"), (2, 0, "size"),
+    ("experts", 10**6, "experts"), ("chosen", 99, "chosen"), ("groups", 0, "groups"),
+    ("groups", 5, "groups"), ("expert_size", 0, "size"),
 ])  # fmt: skip
 def test_the_core_checks_what_it_is_given(place, value, named, monkeypatch):
     config, weights = expert_model("llada2")
     fields = _mixture(config.mixture)
     fields[place] = value
-    monkeypatch.setattr("paradecode.backends.native.backend._mixture", lambda mixture: fields)
+    monkeypatch.setattr("paradecode.backends.native.shape._mixture", lambda mixture: fields)
     with pytest.raises(InvalidInput, match=named):
         NativeBackend(config, weights)
 

@@ -42,9 +42,9 @@ def by_the_book(model, prompt, made, count):
     text, kept = list(prompt), [0]
     while len(text) < len(prompt) + count:
         x = model.embed(torch.tensor(text))
-        cos, sin = model.angles(torch.arange(len(text)))
+        rows = model.rows(torch.arange(len(text)))
         for layer in range(model.config.layers):
-            y = model.layer(layer, x, cos, sin, toys.attend_causally)
+            y = model.layer(layer, x, rows, toys.attend_causally)
             if layer and len(text) == len(prompt):
                 entered = x[-1].numpy()
                 entered = entered / np.sqrt((entered**2).mean() + 1e-6)

@@ -85,9 +85,9 @@ def by_the_book(model, prompt, made, count, confidence):
     rows, places, groups = [table[t] for t in prompt], list(range(len(prompt))), []
     while sum(map(len, groups)) < count and not any(0 in group for group in groups):
         x, taps = torch.stack(rows), []
-        cos, sin = model.angles(torch.tensor(places))
+        known = model.rows(torch.tensor(places))
         for layer in range(6):
-            x = model.layer(layer, x, cos, sin, attend_causally)
+            x = model.layer(layer, x, known, attend_causally)
             if layer in (0, 2, 3, 5):  # The last layer of each quarter of six layers.
                 taps.append(x[-1].numpy())
         state, group = taps[-1], []

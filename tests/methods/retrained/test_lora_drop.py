@@ -28,7 +28,7 @@ def adapters(layers: int, width: int, dropped: list[int], size: float) -> DropAd
 
 def deep(kind=None):
     """Create a toy of five layers; sums destroy its states, so its LoRA must be zero."""
-    config = replace(toy_config(29, CONTEXT), layers=5)
+    config = toy_config(29, CONTEXT).altered(layers=5)
     return {TARGET: ToyBackend(config, surprise=600)}
 
 
@@ -57,14 +57,14 @@ def by_the_book(model, prompt, made, window, count):
 
     for at in range(len(prompt) + count - 1):
         x = model.embed(torch.tensor([text[at]]))
-        cos, sin = model.angles(torch.tensor([at]))
+        rows = model.rows(torch.tensor([at]))
         behind = at - (len(prompt) - 1)
         for layer in range(model.config.layers):
             if layer in dropped and behind > 0 and behind % (window + 1) != 0:
                 a, b = (torch.tensor(made.tensors[f"{layer}.{n}"]).double() for n in "ab")
                 x = last[layer] + x @ a @ b
             else:
-                x = last[layer] = model.layer(layer, x, cos, sin, attend)
+                x = last[layer] = model.layer(layer, x, rows, attend)
         if behind >= 0:
             text.append(int(model.logits(x).argmax()))
             if text[-1] in model.config.eos_tokens:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ def backend(target: Checkpoint) -> Any:
 
 def checkpoint(kind: str) -> Checkpoint:
     """Write a tiny model with enough layers, and with every bias that its kind may have."""
-    config = replace(tiny_checkpoint(kind)[0], layers=LAYERS)
+    config = tiny_checkpoint(kind)[0].altered(layers=LAYERS)
     config = config.altered(output_bias=config.qkv_bias, mlp_bias=config.qkv_bias)
     random, made = np.random.default_rng(3), {}
     for name, shape in config.tensors().items():
