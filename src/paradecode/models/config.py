@@ -151,7 +151,8 @@ class ModelConfig:
         """Whether all layers are alike, up to experts in place of an MLP."""
         first, feed = self.stack[0], self.stack[0].feed
         return all(
-            replace(layer, parts=first.parts) == first
+            (layer.residual, layer.factor, layer.scaled, layer.token_input)
+            == (first.residual, first.factor, first.scaled, first.token_input)
             and layer.attention == first.attention
             and layer.feed is not None and feed is not None
             and (layer.feed.norm, layer.feed.activation, layer.feed.gated, layer.feed.bias)
