@@ -45,7 +45,7 @@ LISTS = (
     ],
 )  # fmt: skip
 def test_lists_that_share_a_long_text(small, use):
-    """Writing, comparing or sorting such a list is refused before its text is made."""
+    """Writing, comparing or sorting lists with a long text is refused before their text is made."""
     assert ChatTemplate(LISTS + "{{ a | length }}").render(HI) == "100"
     template = ChatTemplate(LISTS + use)
     with pytest.raises(InvalidModel, match="too much text"):

@@ -76,7 +76,10 @@ def test_the_body_is_not_read_before(server: Running) -> None:
 
 
 def test_tokens_a_minute(server: Running) -> None:
-    """A request uses seven tokens for the prompt, and two chunks of two tokens for each output."""
+    """The tokens of prompts and outputs count against the limit of a minute.
+
+    Here a prompt has seven tokens, and each output has two chunks of two tokens.
+    """
     for left in (89, 78, 67):
         answer = ask(server, "short")
         assert answer.status_code == 200

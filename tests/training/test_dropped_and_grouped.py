@@ -56,7 +56,7 @@ def test_holes_of_training_are_those_of_decoding(deep, tmp_path):
 
 
 def test_a_lora_learns_to_stand_for_a_layer(deep, tmp_path):
-    """The last layer but one is dropped, and the LoRA must learn to give this layer's output."""
+    """A LoRA must learn to give the output of a dropped layer, here the last one but one."""
     base, texts = open_model(str(deep)), counting()
     made = LoraDropObjective(base, 8, 0.25, 3, 0, CPU)
     rows = rows_of(texts, CPU)

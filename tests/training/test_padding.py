@@ -97,7 +97,7 @@ def alike(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
 def test_a_step_learns_what_its_texts_teach_one_by_one(bases, name, done):
     """A step over several texts must equal the weighted mean of steps over single texts.
 
-    A single text has no padding. Each weighs as much as its answer has tokens.
+    A single text has no padding. Its weight is the number of its answer's tokens.
     """
     made, some = begun(OF_TOKENS[name], bases[name]), texts()
     loss, gradients = learnt(made, some, done)

@@ -174,7 +174,7 @@ def test_exact_caches_change_nothing(kind: str, cache: str) -> None:
 
 
 def test_plus_plus_commits_what_was_foreseen() -> None:
-    """Over `threshold` a draft may be a part of a decision; each position is still decided once."""
+    """A draft may be a part of what `threshold` decides; each position is still decided once."""
     for kind in ATTENTION:
         for surprise in (100, 700):
             plain = run(toy(kind, surprise), "threshold(threshold=0.6,block_length=8)")

@@ -93,7 +93,7 @@ def test_thresholds() -> None:
 def test_factor_is_as_safe_as_its_theorem() -> None:
     """`factor` decides two or more positions only if each has a probability of at least 2/3.
 
-    This follows from (n + 1)(1 - p) <= 1, and more is needed for longer lists.
+    This follows from (n + 1)(1 - p) <= 1. A longer list needs a higher probability.
     """
     for n in (3, 4, 6):
         for operation in OPERATIONS:

@@ -217,7 +217,7 @@ def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decisio
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """Return the guarantee: with `static` and one token a step the text is unchanged."""
+    """Return ``exact`` for settings with `static` and one token a step, else ``lossy``."""
     usual = settings.get("base", "static") == "static" and settings.get("steps", 0) == 0
     return "exact" if usual else "lossy"
 

@@ -19,7 +19,7 @@ from paradecode.methods.parts import choice, parameter
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """Return the guarantee: one token a forward, the best first, is the reference."""
+    """Return ``exact`` for settings with one token a forward, the best first, else ``lossy``."""
     usual = settings.get("steps", 0) == 0 and settings.get("score", "confidence") in (
         "confidence", "low_confidence", "maskgit_plus",
     )  # fmt: skip
