@@ -1,9 +1,11 @@
 #include "blocks.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 
+#include "errors.hpp"
 #include "half.hpp"
 
 namespace paradecode {
@@ -110,6 +112,18 @@ void read_iq4_xs(const std::uint8_t* p, Block& out) {
   }
 }
 
+// A power of two and 32 numbers of four bits. In range of half precision are all that weights have.
+void read_mxfp4(const std::uint8_t* p, Block& out) {
+  read_nibbles(p + 1, out.values);
+  const int power = p[0] - 128;
+  const bool zeros = std::all_of(out.values, out.values + kGroup,
+                                 [](std::uint8_t value) { return (value & 7U) == 0; });
+  if (!zeros && (power < -24 || power > 15))
+    throw InvalidInput("weights", std::int64_t{p[0]},
+                       "the exponent of a block of MXFP4 lies between 104 and 143");
+  out.d = zeros ? std::uint16_t{0} : float_to_half(std::ldexp(1.0F, power));
+}
+
 }  // namespace
 
 void read_block(Source source, const std::uint8_t* p, Block& out) {
@@ -122,6 +136,7 @@ void read_block(Source source, const std::uint8_t* p, Block& out) {
     case Source::Q5_K: return read_q45_k(p, true, out);
     case Source::Q6_K: return read_q6_k(p, out);
     case Source::IQ4_XS: return read_iq4_xs(p, out);
+    case Source::MXFP4: return read_mxfp4(p, out);
     default: break;
   }
   out.d = read16(p);
@@ -142,12 +157,13 @@ void read_block(Source source, const std::uint8_t* p, Block& out) {
 
 void block_values(Source source, const Block& block, float* out) {
   const BlockShape shape = block_shape(source);
-  const bool levels = source == Source::IQ4_NL || source == Source::IQ4_XS;
+  const bool levels = has_levels(own_format(source));
+  const std::uint8_t* known = source == Source::MXFP4 ? kFloatLevels : kLevels;
   const float d = half_to_float(block.d);
   const float dmin = half_to_float(block.dmin);
   for (int i = 0; i < shape.size; ++i) {
     const int j = i / shape.step;
-    const int stored = levels ? kLevels[block.values[i]] : block.values[i];
+    const int stored = levels ? known[block.values[i]] : block.values[i];
     const float scale = d * static_cast<float>(block.factors[j]);
     out[i] = scale * static_cast<float>(stored - shape.offset);
     if (block.minima[j] != 0) out[i] -= dmin * static_cast<float>(block.minima[j]);

@@ -25,14 +25,15 @@ enum class Source : int {
   Q5_K = 12,
   Q6_K = 13,
   IQ4_XS = 14,
+  MXFP4 = 15,
 };
-inline constexpr int kSources = 15;
+inline constexpr int kSources = 16;
 
 inline constexpr int kSuperBlock = 256;
 
 // A block of `size` inputs of one output. Input i has the value
 //   d * factors[i / step] * level - dmin * minima[i / step],
-// where `level` is values[i] - offset, or kLevels[values[i]] - 128 for IQ4.
+// where `level` is values[i] - offset, or a level of IQ4 or MXFP4 less 128.
 struct Block {
   std::uint8_t values[kSuperBlock];
   int factors[kSuperBlock / 16];
@@ -65,6 +66,7 @@ constexpr BlockShape block_shape(Source source) {
     case Source::Q5_K: return {256, 176, 32, 0};
     case Source::Q6_K: return {256, 210, 16, 32};
     case Source::IQ4_XS: return {256, 136, 32, 128};
+    case Source::MXFP4: return {32, 17, 32, 128};
   }
   return {1, 0, 1, 0};
 }
@@ -89,6 +91,7 @@ constexpr Format own_format(Source source) {
     case Source::Q5_K: return Format::Q5_K;
     case Source::Q6_K: return Format::Q6_K;
     case Source::IQ4_XS: return Format::IQ4_XS;
+    case Source::MXFP4: return Format::MXFP4;
   }
   return Format::F32;
 }

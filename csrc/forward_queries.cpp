@@ -114,16 +114,13 @@ void Forward::norm_all_heads(int row, int layer) {
   const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(layer)];
   const Attention& kind = attention(layer);
   const AttentionShape& shape = kind.shape;
-  const auto all = [&](float* values, const float* gain, int heads) {
-    kernels_.rms_norm(values, gain, heads * shape.head_dim, heads * kind.dim, shape_.norm_epsilon,
-                      values);
-  };
   const auto turn = [&](float* values, int heads) {
     for (int head = 0; head < heads; ++head) rotate(kind, values + head * kind.dim, row);
   };
   const auto finish = [&](float* values, const float* gain, int heads) {
     if (shape.norm_turned) turn(values, heads);
-    all(values, gain, heads);
+    kernels_.rms_norm(values, gain, heads * shape.head_dim, heads * kind.dim, shape_.norm_epsilon,
+                      values);
     if (!shape.norm_turned) turn(values, heads);
   };
   float* queries = queries_ + row * std::int64_t{shape.heads} * kind.dim;

@@ -142,17 +142,20 @@ void Model::check_parts(const std::vector<SpanInput>& spans,
   const bool unstored = std::any_of(spans.begin(), spans.end(), [](const SpanInput& span) {
     return std::find(span.slots, span.slots + span.rows, -1) != span.slots + span.rows;
   });
-  const bool given = std::any_of(spans.begin(), spans.end(),
-                                 [](const SpanInput& span) { return span.given_rows > 0; });
+  const auto unknown = [&](const SpanInput& span) {
+    const std::int64_t read = span.rows - span.given_rows;
+    return span.given_rows > 0 ||
+           std::any_of(span.tokens, span.tokens + read,
+                       [&](std::int32_t token) { return token >= shape_.token_rows; });
+  };
   std::vector<bool> attended(shape_.stack.size());
   for (const LayerPart& part : layers) {
     if (part.layer < 0 || part.layer >= shape_.layers())
       refuse(part.layer, "name layers from 0 to " + std::to_string(shape_.layers() - 1));
     const LayerShape& layer = shape_.layer(part.layer);
-    if (layer.residual != Residual::Sequential && part.attention != part.mlp)
-      refuse(part.layer, "the parts of this layer run together: name no half of it");
-    if (part.mlp && layer.reads_token && given)
-      refuse(part.layer, "it reads second embeddings of tokens: give tokens, not their states");
+    if (part.mlp && layer.reads_token && std::any_of(spans.begin(), spans.end(), unknown))
+      refuse(part.layer, "it reads second embeddings: give tokens below " +
+                             std::to_string(shape_.token_rows) + ", and no states");
     if (!part.attention || !shape_.attends(part.layer)) continue;
     if (unstored && layer.keys_of >= 0 && !attended[static_cast<std::size_t>(layer.keys_of)])
       refuse(part.layer, "it reads keys of layer " + std::to_string(layer.keys_of) +

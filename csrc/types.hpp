@@ -39,8 +39,9 @@ enum class Format : int {
   Q5_K = 12,
   Q6_K = 13,
   IQ4_XS = 14,
+  MXFP4 = 15,
 };
-inline constexpr int kFormats = 15;
+inline constexpr int kFormats = 16;
 
 // Of MLPs; see ACTIVATIONS in models/parts.py.
 enum class Activation : int { Silu, Gelu, GeluTanh, Relu, Relu2, SwigluOai };
@@ -66,7 +67,8 @@ constexpr Packing packing(Format format) {
     case Format::Q4_0: return {1, 32, 256};
     case Format::Q5_0: return {1, 32, 320};
     case Format::Q5_1: return {1, 64, 320};
-    case Format::IQ4_NL: return {1, 32, 256};
+    case Format::IQ4_NL:
+    case Format::MXFP4: return {1, 32, 256};
     case Format::Q2_K: return {8, 320, 128};
     case Format::Q3_K: return {8, 256, 192};
     case Format::Q4_K: return {8, 256, 256};
@@ -80,6 +82,12 @@ constexpr Packing packing(Format format) {
 // The values of the sixteen integers of IQ4_NL and IQ4_XS, plus 128.
 inline constexpr std::uint8_t kLevels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                              129, 141, 153, 166, 181, 197, 217, 241};
+// The same of MXFP4, the numbers of four bits twice as large: 0, 1, 2, 3, 4, 6, 8, 12 and negative.
+inline constexpr std::uint8_t kFloatLevels[16] = {128, 129, 130, 131, 132, 134, 136, 140,
+                                                  128, 127, 126, 125, 124, 122, 120, 116};
+constexpr bool has_levels(Format format) {
+  return format == Format::IQ4_NL || format == Format::IQ4_XS || format == Format::MXFP4;
+}
 
 // A weight [rows, cols] packed in panels of 16 outputs.
 //

@@ -36,9 +36,7 @@ constexpr bool has_half_scales(Format kind) {
 }
 
 // Returns whether the format's integers are stored with 128 added.
-constexpr bool has_offset(Format kind) {
-  return kind == Format::Q8 || kind == Format::IQ4_NL || kind == Format::IQ4_XS;
-}
+constexpr bool has_offset(Format kind) { return kind == Format::Q8 || has_levels(kind); }
 
 template <Format Kind>
 inline void unpack_group(const std::uint8_t* p, Simd::Bytes* w) {
@@ -72,8 +70,8 @@ inline void unpack_group(const std::uint8_t* p, Simd::Bytes* w) {
         w[i.value] = Simd::either(w[i.value], upper);
       });
     }
-    if constexpr (Kind == Format::IQ4_NL || Kind == Format::IQ4_XS) {
-      const Simd::Bytes levels = Simd::repeat16(kLevels);
+    if constexpr (has_levels(Kind)) {
+      const Simd::Bytes levels = Simd::repeat16(Kind == Format::MXFP4 ? kFloatLevels : kLevels);
       unroll<8>([&](auto i) { w[i.value] = Simd::look_up(levels, w[i.value]); });
     }
   }

@@ -5,17 +5,19 @@ import gc
 import os
 import signal
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from naive import random_weights
-from native_models import BASE, make
+from native_models import BASE, CONFIGS, make
 
 from paradecode.backends.native import _core
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.backends.native.shape import shape_record
 from paradecode.core.errors import BackendError, InvalidInput, InvalidModel
+from paradecode.core.layers import Half
 from paradecode.models.config import Rope, uniform
 from paradecode.models.weights import Kind, Tensor
 from patience import PATIENCE
@@ -64,6 +66,21 @@ def test_two_sequences_may_not_touch_one_slot(backend):
     with pytest.raises(InvalidInput, match="slots"):
         backend.forward([span([1], [1], 3), span([1], [1], 4)])
     backend.forward([span([1], [1], 3, slots=i32(4)), span([1], [1], 3, slots=i32(5))])
+
+
+def test_layers_that_read_what_is_not_there_are_refused():
+    """Second embeddings need tokens, and a layer's keys are read only after it has run."""
+    config = replace(CONFIGS["second_embeddings"], token_rows=50)
+    backend = make(config, pages=8)
+    backend.forward([span([0], [1, 49, 3])])
+    states = np.zeros((1, config.hidden_size), np.float32)
+    for bad in (span([0], [50], 3), span([0], [1], 3, embeddings=states)):
+        with pytest.raises(InvalidInput, match="second embeddings"):
+            backend.forward([bad])
+    alone = span([0], [1], 3, layers=(Half(2, "attention"),))
+    backend.forward([alone])
+    with pytest.raises(InvalidInput, match="keys of layer 0"):
+        backend.forward([replace(alone, slots=i32(-1))])
 
 
 def test_spans_must_agree_on_layers(backend):

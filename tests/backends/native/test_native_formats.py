@@ -18,7 +18,7 @@ from spans import span
 FACTORS = {
     Kind.Q4_0: (0,), Kind.Q4_1: (0, 2), Kind.Q5_0: (0,), Kind.Q5_1: (0, 2), Kind.Q8_0: (0,),
     Kind.IQ4_NL: (0,), Kind.Q2_K: (80, 82), Kind.Q3_K: (108,), Kind.Q4_K: (0, 2),
-    Kind.Q5_K: (0, 2), Kind.Q6_K: (208,), Kind.IQ4_XS: (0,),
+    Kind.Q5_K: (0, 2), Kind.Q6_K: (208,), Kind.IQ4_XS: (0,), Kind.MXFP4: (),
 }  # fmt: skip
 KINDS = sorted(FACTORS, key=lambda kind: kind.name)
 CONFIG = BASE.altered(
@@ -36,6 +36,8 @@ def random_blocks(kind: Kind, shape: tuple[int, int], rng: np.random.Generator) 
         values = rng.uniform(0.5, 2.0, blocks.shape[:2]) * 2.0**-14
         halves = (values * rng.choice([-1, 1], values.shape)).astype(np.float16)
         blocks[..., offset : offset + 2] = halves[..., None].view(np.uint8)
+    if kind == Kind.MXFP4:  # Its factor is a power of two, of which it stores the exponent.
+        blocks[..., 0] = rng.integers(115, 119, blocks.shape[:2])
     return Tensor(blocks.reshape(shape[0], -1), shape, kind)
 
 
@@ -86,7 +88,8 @@ def test_packed_weights_are_hardly_larger_than_the_file(kind):
         for name, weight in weights.items()
         if weight.kind is kind and name != "embed"
     )
-    assert opened(weights).weight_bytes <= 1.02 * stored
+    more = 18 / 17 if kind == Kind.MXFP4 else 1.02  # Its factors become half precision.
+    assert opened(weights).weight_bytes <= more * stored
 
 
 @pytest.mark.first(2)
@@ -129,6 +132,16 @@ def test_formats_that_the_core_cannot_make_are_refused():
     core.set_format("layers.0.q", OWN[Kind.Q6_K])
     with pytest.raises(InvalidInput, match="the format of its blocks"):
         core.fill("layers.0.q", 0, SOURCES[Kind.F32], np.zeros((4, 2048), np.uint8))
+
+
+@pytest.mark.parametrize("exponent", [0, 103, 144, 255])
+def test_exponents_beyond_half_precision_are_refused(exponent: int) -> None:
+    weights = weights_of(Kind.MXFP4)
+    weights["embed"].data.reshape(77, -1, 17)[3, 1] = exponent, *[0x08] * 16
+    opened(weights)  # A block of zeros needs no factor.
+    weights["embed"].data.reshape(77, -1, 17)[3, 1, 5] = 0x12
+    with pytest.raises(InvalidInput, match="MXFP4"):
+        opened(weights)
 
 
 def test_packing_says_how_far_it_is() -> None:

@@ -51,23 +51,23 @@ def test_long_contexts_match_the_reference(name, window):
     assert close(np.concatenate(got), expected)
 
 
-SOME = (0, Half(1, "mlp"), Half(2, "attention"), Half(0, "mlp"))
+SOME = (0, Half(1, "mlp"), Half(1, "attention"), Half(0, "mlp"))
 
 
-@pytest.mark.parametrize("name", ["grouped", "biases", "window"])
+@pytest.mark.parametrize("name", ["grouped", "biases", "window", "side_by_side", "ladder"])
 def test_halves_of_layers_match_the_torch_backend(name):
     """Drafts by some halves of layers equal the torch backend's; all layers stored the text."""
     pytest.importorskip("torch")
     from paradecode.backends.torch.backend import TorchBackend
 
-    config, tokens = CONFIGS[name], np.random.default_rng(10).integers(0, 100, 24)
+    config, tokens = CONFIGS[name], np.random.default_rng(10).integers(0, 77, 24)
     exact = TorchBackend(config, random_weights(config), dtype="fp64", threads=1)
     exact.reserve(64)
     native = make(config, **EXACT)
     unstored = np.full(4, -1, np.int32)
     for backend in (exact, native):
         backend.forward([span([5, 2], tokens[:20])])
-    for layers in [SOME, (Half(1, "attention"),), (Half(2, "mlp"), 0)]:
+    for layers in [SOME, (Half(1, "attention"),), (Half(1, "mlp"), 0)]:
         draft = span([5, 2], tokens[20:], 20, layers=layers, slots=unstored)
         expected = exact.forward([draft])[0].logits.values
         assert close(native.forward([draft])[0].logits.numpy(), expected)

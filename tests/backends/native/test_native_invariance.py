@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from native_models import BASE, CONFIGS, make, page_count
+from native_models import BASE, CONFIGS, PARTS, make, page_count
 
 from paradecode.backends.native import _core
 from paradecode.core.layers import Half
@@ -143,15 +143,19 @@ def random_tree(rng, size):
     return parents, sees, depths
 
 
-@pytest.mark.parametrize(("dtype", "kv"), [("q4", "f16"), ("f32", "f32")])
-@pytest.mark.parametrize("context", [0, 1, 15, 37, 250])
-def test_every_tree_path_equals_plain_decoding(dtype, kv, context):
+@pytest.mark.parametrize(("name", "dtype", "kv", "context"), [
+    *[("wide", *form, context) for form in (("q4", "f16"), ("f32", "f32"))
+      for context in (0, 1, 15, 37, 250)],
+    *[(name, "q8", "f16", 20) for name in PARTS],
+])  # fmt: skip
+def test_every_tree_path_equals_plain_decoding(name, dtype, kv, context):
     rng = np.random.default_rng(context)
-    backend = make(WIDE, dtype=dtype, kv_dtype=kv, threads=2)
-    prompt = rng.integers(0, 333, context)
+    config = PARTS.get(name, WIDE)
+    backend = make(config, dtype=dtype, kv_dtype=kv, threads=2)
+    prompt = rng.integers(0, config.vocab_size, context)
     for size in (1, 5, 13):
         parents, sees, depths = random_tree(rng, size)
-        tokens = rng.integers(0, 333, size)
+        tokens = rng.integers(0, config.vocab_size, size)
         pages = rng.permutation(64)[: page_count(context) + 5]
         if context:
             backend.forward([span(pages, prompt)])
@@ -192,9 +196,11 @@ def test_visible_lists_do_not_depend_on_slots():
         assert (result.logits.numpy()[0] == expected[i]).all()
 
 
-@pytest.mark.parametrize(("dtype", "kv"), FORMATS)
-@pytest.mark.parametrize("name", ["odd_sizes", "qk_norm", "widest_heads"])
-def test_instruction_sets_give_the_same_bits(monkeypatch, dtype, kv, name):
+@pytest.mark.parametrize(("name", "dtype", "kv"), [
+    *[(name, *form) for name in ("odd_sizes", "qk_norm", "widest_heads") for form in FORMATS],
+    *[(name, "q8", "f16") for name in PARTS],
+])  # fmt: skip
+def test_instruction_sets_give_the_same_bits(monkeypatch, name, dtype, kv):
     config = CONFIGS[name]
     tokens = np.random.default_rng(12).integers(0, config.vocab_size, 277)  # Two blocks.
     seen = {}

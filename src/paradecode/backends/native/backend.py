@@ -40,14 +40,14 @@ FORMATS = {"q4": 0, "q8": 1, "bf16": 2, "f16": 3, "f32": 4}
 SOURCES = {
     Kind.F32: 0, Kind.F16: 1, Kind.BF16: 2, Kind.Q4_0: 3, Kind.Q4_1: 4, Kind.Q8_0: 5, Kind.Q4_K: 6,
     Kind.Q5_0: 7, Kind.Q5_1: 8, Kind.IQ4_NL: 9, Kind.Q2_K: 10, Kind.Q3_K: 11, Kind.Q5_K: 12,
-    Kind.Q6_K: 13, Kind.IQ4_XS: 14,
+    Kind.Q6_K: 13, Kind.IQ4_XS: 14, Kind.MXFP4: 15,
 }  # fmt: skip
 """Kinds of storage that the core reads directly, with their numbers (Source in blocks.hpp)."""
 
 OWN = {
     Kind.F32: 4, Kind.F16: 3, Kind.BF16: 2, Kind.Q4_0: 5, Kind.Q4_1: 0, Kind.Q8_0: 1, Kind.Q4_K: 11,
     Kind.Q5_0: 6, Kind.Q5_1: 7, Kind.IQ4_NL: 8, Kind.Q2_K: 9, Kind.Q3_K: 10, Kind.Q5_K: 12,
-    Kind.Q6_K: 13, Kind.IQ4_XS: 14,
+    Kind.Q6_K: 13, Kind.IQ4_XS: 14, Kind.MXFP4: 15,
 }  # fmt: skip
 """Kind of storage -> the format that keeps its weights unchanged; all other kinds become 8-bit."""
 
@@ -161,20 +161,19 @@ class NativeBackend:
         """Return name -> (bytes, 8-bit products for one row) for each matrix that a forward reads.
 
         The products are 0 if the weights are floats. An expert's matrix counts with the share of
-        rows that it computes on average.
+        rows that it computes on average, or at most if that share is not fixed.
         """
-        core, shapes = self._model(), self.config.tensors()
-        layers = [name for name in shapes if name.startswith("layers.") and len(shapes[name]) == 2]
-        work = {name: core.work_of(name) for name in [*layers, "head"]}
-        mixture = self.config.mixture
-        if mixture is None:
-            return work
-        part = mixture.chosen / mixture.experts  # Share of experts that a row uses.
-        return {
-            name: (int(size * part), int(products * part)) if ".experts." in name else both
-            for name, both in work.items()
-            for size, products in [both]
-        }
+        core, work = self._model(), dict[str, tuple[int, int]]()
+        for name, shape in self.config.tensors().items():
+            if len(shape) != 2 or not name.startswith(("layers.", "token_project")):
+                continue
+            work[name] = core.work_of(name)
+            feed = self.config.stack[int(name.split(".")[1])].feed if ".experts." in name else None
+            if feed is not None and feed.mixture is not None:
+                part = feed.mixture.chosen / feed.mixture.experts  # That a row uses.
+                size, products = work[name]
+                work[name] = int(size * part), int(products * part)
+        return work | {"head": core.work_of("head")}
 
     @property
     def slot_bytes(self) -> dict[int, int]:
