@@ -24,6 +24,17 @@ CASES = {
     "regex": ({"type": "regex", "value": r"[A-Z][a-z]+ is [0-9]+ years old\."}, "How old is Ann?"),
     "lark": ({"type": "lark", "value": 'start: (/[a-z]{1,9}/ ", ")~3 "end"'}, "Three words:"),
     "choice": ({"type": "choice", "value": ["yes", "no", "not at all"]}, "Is it so?"),
+    "thoughts": (
+        {
+            "type": "thoughts",
+            "value": {
+                "budget": 9,
+                "inside": True,
+                "then": {"type": "json_schema", "value": PERSON},
+            },
+        },
+        "Ann is 31 and likes red. As JSON: <think>",
+    ),
 }
 SAMPLING = [
     {},

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from http_server import USER, FakePool, Running, running, settings
@@ -147,15 +149,16 @@ CODEX: list[tuple[dict[str, Any], str]] = [
     ({"service_tier": "priority", "prompt": None, "conversation": None}, "service_tier"),
     ({"tools": [FLAT, {"type": "web_search", "external_web_access": True}]}, "tools[web_search]"),
     ({"tools": [FLAT, {"type": "web_search_preview"}]}, "tools[web_search_preview]"),
-    ({"tools": [CUSTOM, {"type": "local_shell"}]}, "tools[custom], tools[local_shell]"),
+    ({"tools": [CUSTOM, {"type": "local_shell"}]}, "tools[local_shell]"),
     ({"tools": [{"type": "namespace", "name": "n", "description": "d", "tools": [FLAT]}]},
      "tools[namespace]"),
     ({"tools": [{"type": "mcp", "server_label": "x", "server_url": "http://x"},
                 {"type": "computer_use_preview"}, {"type": "of_next_year"}]},
      "tools[mcp], tools[computer_use_preview], tools[of_next_year]"),
-    ({"tools": [CUSTOM], "tool_choice": "required"}, "tools[custom]"),
-    ({"tools": [FLAT, CUSTOM], "tool_choice": {"type": "custom", "name": "apply_patch"}},
-     "tool_choice[custom]"),
+    ({"tools": [{**CUSTOM, "format": {"type": "grammar", "syntax": "lark", "definition": "a"}}]},
+     "tools.format[lark]"),
+    ({"tools": [CUSTOM], "tool_choice": "required"}, ""),
+    ({"tools": [FLAT, CUSTOM], "tool_choice": {"type": "custom", "name": "apply_patch"}}, ""),
     ({"tools": [FLAT], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [
         {"type": "function", "name": "shell"}, {"type": "mcp", "server_label": "x"}]}}, "[mcp]"),
     ({"input": [MESSAGE, REASONING, MESSAGE]}, "input[reasoning]"),
@@ -404,3 +407,41 @@ def test_a_conversation_goes_on_behind_a_stored_response(stream: bool) -> None:
         last = [codex(server).json()["id"] for _ in range(2)]
         gone = server.client.get(f"/v1/responses/{second['id']}").status_code
         assert (gone, server.client.get(f"/v1/responses/{last[0]}").status_code) == (404, 200)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "thoughts", "named"),
+    [("chat/completions", {"reasoning_effort": "low"}, 1024, "reasoning_effort"),
+     ("chat/completions", {"reasoning_effort": "high"}, None, "reasoning_effort"),
+     ("chat/completions", {"reasoning_effort": "none"}, 0, "reasoning_effort"),
+     ("chat/completions", {"reasoning_budget": 7, "reasoning_effort": "low"}, 7, "_budget"),
+     ("chat/completions", {"reasoning_budget": -1}, None, "reasoning_budget"),
+     ("chat/completions", {"thinking_token_budget": 9}, 9, "thinking_token_budget"),
+     ("responses", {"reasoning": {"effort": "minimal"}}, 0, "reasoning.effort"),
+     ("responses", {"reasoning": {"effort": "medium"}}, 4096, "reasoning.effort"),
+     ("messages", {"thinking": {"type": "enabled", "budget_tokens": 2000}}, 2000, "budget_tokens"),
+     ("messages", {"output_config": {"effort": "low"}}, 1024, "output_config.effort")],
+)  # fmt: skip
+def test_budgets_of_thoughts(
+    path: str, asked: dict[str, Any], thoughts: int | None, named: str
+) -> None:
+    pool = FakePool()
+    pool.ready["thinker"] = replace(pool.ready["caller"], thoughts=True)
+    own = {"input": "Hi"} if path == "responses" else {"messages": USER, "max_tokens": 9}
+    with running(settings(names=("thinker", "caller")), pool) as server:
+        told = [server.post(f"/v1/{path}", {"model": name, **own, **asked})
+                for name in ("thinker", "caller")]  # fmt: skip
+    assert [answer.status_code for answer in told] == [200, 200]
+    thinks, other = pool.seen
+    assert (thinks.thoughts, other.thoughts) == (thoughts, None)
+    assert named not in told[0].headers.get(IGNORED, "")
+    assert named in told[1].headers[IGNORED]
+    off = {"enable_thinking": False} if thoughts == 0 else None
+    assert thinks.prompt.variables == (off if path != "messages" or off else ANY)
+
+
+@pytest.mark.parametrize("wrong", [-2, 1.5, "7", True, [1], 1 << 40])
+def test_wrong_budgets_are_refused(server: Running, wrong: Any) -> None:
+    assert server.chat(reasoning_budget=wrong).json()["error"]["param"] == "reasoning_budget"
+    assert claude(server, thinking={"type": "enabled", "budget_tokens": wrong}).status_code == 400
+    assert codex(server, reasoning={"effort": [wrong]}).status_code == 400

@@ -129,6 +129,18 @@ def test_anthropic(server: Running) -> None:
     assert len(found["city"]) <= 2
 
 
+def test_ollama(server: Running, folder: Path) -> None:
+    found = asked("ollama", server.url)
+    assert (found["models"], found["able"]) == (["tiny"], ["completion", "tools"])
+    assert found["tokens"] == [8, 8, 8]
+    assert found["same"]
+    assert found["city"] <= 2
+    assert found["refused"].startswith("404 model: there is no such model")
+    with LLM(str(folder), threads=1) as llm:
+        assert found["text"] == llm.complete("abc", max_tokens=8).text
+        assert found["running"] == [llm.config.context_length]
+
+
 def test_langchain(server: Running) -> None:
     found = asked("langchain", server.url)
     assert found == {"keys": ["city"], "invalid": 0, "size": 64, "chunks": True}

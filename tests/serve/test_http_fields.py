@@ -220,3 +220,46 @@ def test_errors_of_a_constraint_name_its_field(server: Running) -> None:
         error = server.chat(**body).json()["error"]
         assert error["param"] == param
         assert error["message"].startswith(f"{param}: ")
+
+
+CHAT, TEXT, RESPONSE, MESSAGE = (
+    f"/v1/{name}" for name in ("chat/completions", "completions", "responses", "messages")
+)
+BOUNDS = {
+    **{(path, "temperature"): (0, 2) for path in (CHAT, TEXT, RESPONSE)},
+    **{(path, "top_p"): (0, 1) for path in (CHAT, TEXT, RESPONSE, MESSAGE)},
+    **{(path, f"{name}_penalty"): (-2, 2)
+       for path in (CHAT, TEXT) for name in ("frequency", "presence")},
+    **{(path, "n"): (1, 128) for path in (CHAT, TEXT)},
+    **{(path, "seed"): (-(1 << 63), (1 << 64) - 1) for path in (CHAT, TEXT)},
+    **{(path, "min_p"): (0, 1) for path in (CHAT, TEXT)},
+    (CHAT, "top_logprobs"): (0, 20), (TEXT, "logprobs"): (0, 5),
+    (CHAT, "max_completion_tokens"): (1, 1 << 20), (CHAT, "max_tokens"): (-1, 1 << 20),
+    (TEXT, "max_tokens"): (0, 1 << 20), (RESPONSE, "max_output_tokens"): (1, 1 << 20),
+    (MESSAGE, "max_tokens"): (1, 1 << 20), (MESSAGE, "temperature"): (0, 1),
+    (MESSAGE, "top_k"): (0, (1 << 31) - 1), (CHAT, "top_k"): (-1, (1 << 31) - 1),
+    (TEXT, "best_of"): (1, 20), (CHAT, "repetition_penalty"): (0.01, 2),
+}  # fmt: skip
+"""Route and field -> the least and the greatest value that its API's documentation allows."""
+LOOSER = {"logprobs", "repetition_penalty", "best_of"}
+"""Fields that may go beyond the documented values here. So may a temperature of messages."""
+
+
+@pytest.mark.parametrize(("path", "name"), BOUNDS)
+def test_numbers_within_an_apis_documented_bounds(path: str, name: str) -> None:
+    needed = {"logprobs": True} if name == "top_logprobs" else {}
+    least = {"max_tokens": 8} if path == MESSAGE else {}
+    said = {"prompt": "a", "input": "a", "messages": USER}
+    own = {CHAT: "messages", TEXT: "prompt", RESPONSE: "input", MESSAGE: "messages"}[path]
+    low, high = BOUNDS[path, name]
+    with running(settings(outputs=128, names=("caller",)), FakePool()) as server:
+
+        def status(value: Any) -> int:
+            body = {own: said[own], **least, **needed, name: value}
+            return server.post(path, body).status_code
+
+        assert [status(low), status(high)] == [200, 200]
+        if name not in LOOSER and (path, name) != (MESSAGE, "temperature"):
+            beyond = [low - 2 if name in ("max_tokens", "top_k") else low - 1]
+            assert [status(value) for value in [*beyond, high + 1]] == [400, 400]
+        assert [status(wrong) for wrong in ("1", True, [1], {})] == [400] * 4

@@ -80,7 +80,7 @@ def test_models_are_names_of_the_server(server: Running, model: str) -> None:
      ("logit_bias", {"5": 101}), ("logit_bias", {"-1": 1}), ("logit_bias", {"x": 1}),
      ("logit_bias", {"1": 1, "01": 2}), ("max_tokens", -1), ("max_tokens", 1 << 21),
      ("min_tokens", -1), ("temperature", 2.1), ("temperature", -0.1),
-     ("top_p", 0), ("top_p", 1.1), ("min_p", -0.1), ("top_k", -2), ("top_k", 1 << 31),
+     ("top_p", -0.1), ("top_p", 1.1), ("min_p", -0.1), ("top_k", -2), ("top_k", 1 << 31),
      ("presence_penalty", 2.1), ("frequency_penalty", -2.1), ("repetition_penalty", 0),
      ("stop_token_ids", [-1]), ("stop_token_ids", [1] * 1025),
      ("priority", 101), ("deadline", 0), ("deadline", 1e9), ("prompt", "x" * ((1 << 21) + 1)),

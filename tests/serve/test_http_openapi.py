@@ -49,7 +49,8 @@ def test_the_document_names_every_route(server: Running) -> None:
         "/v1/responses", "/v1/responses/{name}", "/v1/messages", "/v1/messages/count_tokens",
         "/v1/embeddings",
         "/tokenize", "/detokenize", "/health", "/metrics", "/version",
-        "/infill", "/props", "/slots",
+        "/infill", "/completion", "/props", "/slots",
+        "/api/version", "/api/tags", "/api/ps", "/api/show", "/api/chat", "/api/generate",
         "/v1/blocks", "/v1/rank", "/rerank", "/v1/rerank", "/v2/rerank",
     }  # fmt: skip
     body = document["components"]["schemas"]["ChatRequest"]

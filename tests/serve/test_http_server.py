@@ -211,7 +211,7 @@ def test_tokens_there_and_back(server: Running) -> None:
     assert found.json()["token_strs"] == ["a", "b", "c"]
     tokens = found.json()["tokens"]
     text = server.post("/detokenize", {"model": "tiny", "tokens": tokens}).json()
-    assert text == {"prompt": "abc"}
+    assert text == {"prompt": "abc", "content": "abc"}
     chat = server.post("/tokenize", {"model": "smol", "messages": CHAT}).json()
     assert chat["count"] > 10
 

@@ -367,3 +367,34 @@ def test_a_prompt_without_room_says_so_in_a_word(llm: LLM) -> None:
         assert served.failure(id).code == "context_length_exceeded"
     served.run(ask("fits", "a" * (context - 5), max_tokens=32_000, ignore_eos=True))
     assert len(served.tokens("fits")) == 5
+
+
+def test_a_budget_of_thoughts(llm: LLM) -> None:
+    """Its tokens, the closing mark, and then what a constraint wants, with and without drafts."""
+    pytest.importorskip("llguidance")
+    llm.chat_template = ChatTemplate(
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>"
+        "{% endif %}"
+    )
+    served = Served(llm)
+    prompt = PromptInput(messages=[{"role": "user", "content": "abcabc"}])
+    choice = ConstraintSpec(type="choice", value=["abba", "cab"])
+    warm = {"temperature": 0.9, "seed": 3}
+    cases: dict[str, dict[str, Any]] = {
+        "budget": {"thoughts": 6}, "none": {"thoughts": 0}, "warm": {"thoughts": 6, **warm},
+        "answer": {"thoughts": 6, "constraint": choice, **warm},
+        "cut": {"thoughts": 90}, "free": {"constraint": choice},
+    }  # fmt: skip
+    decoders = {"none": "none", "drafted": "prompt-lookup+token-recycling"}
+    for name, settings in cases.items():
+        for kind, decoder in decoders.items():
+            asked = ask(f"{name}-{kind}", decoder=decoder, max_tokens=20, **settings)
+            served.run(replace(asked, prompt=prompt))
+        assert served.tokens(f"{name}-none") == served.tokens(f"{name}-drafted")
+    found = {name: served.done(f"{name}-none") for name in cases}
+    assert [found[name].reasoning for name in cases] == [6, 0, 6, 6, 20, 20]
+    assert served.text("none-none").startswith("</think>")
+    for name in ("budget", "warm", "answer"):
+        assert served.text(f"{name}-none")[6:14] == "</think>"
+    assert served.text("answer-none")[14:] in choice.value
+    assert usage([found["answer"]], 1)["completion_tokens_details"]["reasoning_tokens"] == 6

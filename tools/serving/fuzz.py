@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from paradecode.serve.protocol import chat, completions, rank, responses
+from paradecode.serve.protocol import chat, completions, ollama, rank, responses
 from tools.script import options, stamped, tell
 from tools.serving.server import PATIENCE, Server, endure
 
@@ -36,6 +36,9 @@ BASES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "Hi", "max_output_tokens": 4},
     "/v1/rank": {"context": "abc", "candidates": ["a", [1, 2]]},
     "/rerank": {"query": "abc", "documents": ["a", {"text": "b"}]},
+    "/api/chat": {"model": "tiny", "messages": USER, "options": {"num_predict": 4}},
+    "/api/generate": {"model": "tiny", "prompt": "abc", "options": {"num_predict": 4}},
+    "/completion": {"prompt": "abc", "n_predict": 4},
     "/tokenize": {"prompt": "abc"},
     "/detokenize": {"tokens": [1, 2, 3]},
 }
@@ -43,6 +46,7 @@ ROUTES = tuple(BASES)
 KINDS = (
     chat.ChatRequest, completions.CompletionRequest, completions.TokenizeRequest,
     completions.DetokenizeRequest, responses.ResponsesRequest, rank.RankRequest, rank.RerankRequest,
+    completions.NativeCompletionRequest, ollama.OllamaChat, ollama.OllamaGenerate,
 )  # fmt: skip
 FIELDS = (*sorted({name for kind in KINDS for name in kind.model_fields}), "chat_template", "x")
 TEXTS = (
@@ -202,9 +206,11 @@ def complaint(response: httpx.Response) -> str | None:
         return "a traceback"
     if response.status_code != 200 and response.request.method != "HEAD":
         error = response.json()["error"]
+        if response.url.path.startswith("/api/"):
+            return None if isinstance(error, str) else "not the form of Ollama's error"
         known = error.keys() == {"message", "type", "param", "code"}
         return None if known and isinstance(error["message"], str) else "not the form of an error"
-    ended = text.endswith("data: [DONE]\n\n") or '"error"' in text
+    ended = text.endswith("data: [DONE]\n\n") or '"error"' in text or '"stop":true' in text
     return "a stream without an end" if text.startswith("data: ") and not ended else None
 
 

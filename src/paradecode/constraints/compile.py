@@ -6,8 +6,10 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
+from paradecode.constraints import thoughts
 from paradecode.constraints.grammar import (
     GrammarConstraint,
     check_byte_level,
@@ -16,10 +18,17 @@ from paradecode.constraints.grammar import (
     library_tokenizer,
 )
 from paradecode.constraints.json_schema import plain
-from paradecode.constraints.limits import MAX_REGEX, checked_choices, checked_schema, checked_text
+from paradecode.constraints.limits import (
+    MAX_REGEX,
+    checked_choices,
+    checked_schema,
+    checked_text,
+    refused,
+)
 from paradecode.constraints.regular.automaton import token_automaton, too_large
 from paradecode.constraints.regular.expressions import Expression, one_of, parse, text
 from paradecode.constraints.regular.schema import schema_expression
+from paradecode.constraints.thoughts import ThoughtBudget
 from paradecode.core.constraint import Constraint
 from paradecode.core.errors import InvalidInput
 from paradecode.models.tokenizer import Tokenizer
@@ -27,7 +36,7 @@ from paradecode.models.vocabulary import spelling
 
 GRAMMARS = ("json_schema", "json_object", "regex", "lark", "choice")
 """Types of constraints that llguidance compiles."""
-KINDS = (*GRAMMARS, "python")
+KINDS = (*GRAMMARS, "python", "thoughts")
 KEPT = 64
 """Number of compiled constraints that are kept. The least recently used one is dropped first."""
 
@@ -60,6 +69,9 @@ class Compiler:
         ``lark``         a Lark grammar with a rule ``start``
         ``choice``       a list of texts
         ``python``       ``{"files": {name: source}, "code": text before the output}``
+        ``thoughts``     ``{"budget": tokens, "inside": flag, "then": constraint}``, all optional:
+                         the closing mark follows so many tokens of reasoning, which the prompt
+                         has opened (``inside``) or the output opens, and then the constraint holds
         ===============  ===========================================================
 
         Args:
@@ -92,6 +104,8 @@ class Compiler:
             from paradecode.constraints.python import python_constraint
 
             return python_constraint(value, self._spelled())
+        if kind == "thoughts" and family == "autoregressive":
+            return self._budget(value)
         if family == "diffusion":
             try:
                 return token_automaton(_expression(kind, value), self._spelled())
@@ -100,6 +114,20 @@ class Compiler:
         library = self._tokens()
         start = compile_grammar(grammar_of(kind, value), library, value)
         return GrammarConstraint(start, library, self._vocab_size, kind)
+
+    def _budget(self, value: object) -> ThoughtBudget:
+        budget, inside, inner = thoughts.parts(value)
+        if inner is not None and inner.get("type") == "thoughts":
+            raise refused(value, "give another constraint for what follows the reasoning")
+        then, tokenizer = None if inner is None else self.compile(inner), self._tokenizer
+        close = tokenizer.encode(thoughts.CLOSE.decode(), special=False)
+
+        def spelled(token: int) -> bytes:
+            control = tokenizer.is_control(token)
+            return tokenizer.token(token).encode() if control else spelling(tokenizer, token)
+
+        size = self._vocab_size
+        return ThoughtBudget(budget, inside, then, close, lru_cache(1 << 14)(spelled), size)
 
     def _spelled(self) -> tuple[bytes, ...]:
         """Return the bytes of each token id of the model's head, or b"" if the id is no text."""

@@ -24,6 +24,7 @@ from paradecode.serve.routes import (
     embeddings,
     infill,
     messages,
+    ollama,
     rank,
     responses,
     status,
@@ -54,7 +55,7 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
     app.state.stored = StoredResponses(settings.stored_responses)
     for routes in (
         status, blocks, chat, completions, infill, responses, messages, embeddings, rank, tokens,
-        page,
+        ollama, page,
     ):  # fmt: skip
         app.include_router(routes.router)
     described = document(app, bool(settings.keys))

@@ -51,7 +51,7 @@ class Audit:
             self._crashed(note, error)
             if not status:
                 note.error = ApiError(500, "the server failed to answer this request")
-                await note.error.response()(scope, receive, send_with_id)
+                await note.error.response(scope["path"])(scope, receive, send_with_id)
         finally:
             self._ended(scope, note, status, time.perf_counter() - began)
 

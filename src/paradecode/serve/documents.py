@@ -41,22 +41,28 @@ _bodies: set[type[BaseModel]] = set()
 
 
 def posts(
-    body: type[Body], answer: type[BaseModel], streams: type[BaseModel] | bool = False
+    body: type[Body],
+    answer: type[BaseModel],
+    streams: type[BaseModel] | bool | str = False,
+    errors: type[BaseModel] = Error,
 ) -> dict[str, Any]:
     """Return the keyword arguments for a route that reads and checks a JSON body itself.
 
     Args:
         streams: whether the route may answer by a stream. A class describes the data of the
-            stream's events.
+            stream's events, and a text is the media type of lines of JSON.
+        errors: what describes an error.
     """
     _bodies.add(body)
     schema = {"$ref": f"#/components/schemas/{body.__name__}"}
     found: dict[str, Any] = {"description": "The answer."}
-    if streams:
+    if isinstance(streams, str):
+        found["content"] = {streams: {"schema": {"type": "string"}}}
+    elif streams:
         found["content"] = {"text/event-stream": {"schema": _event(streams)}}
     return {
         "response_model": answer,
-        "responses": {200: found, **_refusals(*REFUSALS)},
+        "responses": {200: found, **_refusals(*REFUSALS, model=errors)},
         "openapi_extra": {
             "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}
         },
@@ -72,7 +78,7 @@ def _event(data: type[BaseModel] | bool) -> dict[str, Any]:
     return {**EVENT, "properties": {"event": {"type": "string"}, "data": said}}
 
 
-def gets(answer: Any, *statuses: int) -> dict[str, Any]:
+def gets(answer: Any, *statuses: int, errors: type[BaseModel] = Error) -> dict[str, Any]:
     """Return the keyword arguments for a route without a body.
 
     If ``answer`` is None, the route returns plain text.
@@ -80,7 +86,7 @@ def gets(answer: Any, *statuses: int) -> dict[str, Any]:
     found: dict[str, Any] = {"description": "The answer."}
     if answer is None:
         found["content"] = {"text/plain": {"schema": {"type": "string"}}}
-    responses = {200: found, **_refusals(401, 500, *statuses)}
+    responses = {200: found, **_refusals(401, 500, *statuses, model=errors)}
     return {"response_model": answer, "responses": responses}
 
 
@@ -103,5 +109,5 @@ def document(app: FastAPI, keys: bool) -> dict[str, Any]:
     return made
 
 
-def _refusals(*statuses: int) -> dict[int | str, Any]:
-    return {status: {"model": Error, "description": REFUSALS[status]} for status in statuses}
+def _refusals(*statuses: int, model: type[BaseModel] = Error) -> dict[int | str, Any]:
+    return {status: {"model": model, "description": REFUSALS[status]} for status in statuses}

@@ -67,13 +67,15 @@ class ApiError(Exception):
         inner = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
         return {"type": "error", "error": inner}  # Anthropic's clients read this type.
 
-    def response(self) -> Response:
+    def response(self, path: str = "") -> Response:
+        """Return the answer to a request for a path. Ollama's routes have Ollama's form."""
         headers = dict(self.headers)
         if self.status in (429, 503):
             wait = self.retry_after or 1.0
             headers["retry-after"] = str(max(1, math.ceil(wait)))
             headers["retry-after-ms"] = str(math.ceil(wait * 1000))  # For OpenAI's clients.
-        return JSONResponse(self.body, self.status, headers)
+        told = {"error": self.message} if path.startswith("/api/") else self.body
+        return JSONResponse(told, self.status, headers)
 
 
 def wrong(param: str, fix: str, code: str | None = None) -> ApiError:
@@ -84,7 +86,7 @@ def wrong(param: str, fix: str, code: str | None = None) -> ApiError:
 async def answer_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     request.state.note.error = error
-    return error.response()
+    return error.response(request.scope["path"])
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:

@@ -115,6 +115,9 @@ class Generation:
         elif sampling.get("logprobs") is not None and not self.body.stream:
             self._scores_a_token = sampling["logprobs"] + 1
             self._count_scores(len(prompts) * self.n * self.most)
+        if not self.model.ready.thoughts:
+            self.note.ignored += self.body.about_thoughts
+            wanted["thoughts"] = None
         salt, own = self.account.tenant, self.body.cache_salt
         self.account.check_salt(own)
         wanted |= {

@@ -8,6 +8,9 @@ from typing import Any
 
 from paradecode.serve.wire import BranchNews, Done, OutputChunk
 
+STARTED = int(time.time())
+"""When the server started, in seconds since 1970."""
+
 
 def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
     """Return OpenAI's ``usage`` for all outputs. Each prompt counts once, for all its outputs.
@@ -28,7 +31,7 @@ def usage(done: Sequence[Done], n: int) -> dict[str, Any]:
         "completion_tokens_details": {
             "accepted_prediction_tokens": sum(stats.accepted for stats in predicted),
             "rejected_prediction_tokens": sum(stats.rejected for stats in predicted),
-            "reasoning_tokens": 0,
+            "reasoning_tokens": sum(entry.reasoning for entry in done),
         },
     }
 

@@ -39,7 +39,7 @@ class Guard:
             refusal = self._too_large(scope) or self._refusal(scope["path"], headers, given)
             if refusal is not None:
                 scope["state"]["note"].error = refusal
-                await refusal.response()(scope, receive, send)
+                await refusal.response(scope["path"])(scope, receive, send)
                 return
             scope["state"]["account"] = account = self.accounts.get(given, self.nobody)
             await self.app(scope, receive, _with_limits(send, account))

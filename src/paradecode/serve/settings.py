@@ -10,7 +10,11 @@ from paradecode.core.errors import InvalidInput
 from paradecode.serve.keys import Key, check_keys
 from paradecode.serve.pool import HANG_SECONDS, LOAD_SECONDS, Served
 
-ROUTES = {"health": ("/health",), "metrics": ("/metrics",), "openapi": ("/openapi.json",)}
+ROUTES = {
+    "health": ("/health", "/v1/health"),
+    "metrics": ("/metrics",),
+    "openapi": ("/openapi.json",),
+}
 """Routes that may be public, that is need no key: name -> paths, with all paths below them."""
 
 PAGE = ("/", "/page")

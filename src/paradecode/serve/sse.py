@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Awaitable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,10 +20,14 @@ T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
 PING = b": still here\n\n"
 HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
     "x-accel-buffering": "no",
 }
+
+
+def line(data: dict[str, Any]) -> bytes:
+    """Return one line of JSON."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 class ClientGone(Exception):
@@ -45,10 +49,13 @@ class EventStream(Response):
     status.
     """
 
+    kind: ClassVar[str] = "text/event-stream; charset=utf-8"
+    ping: ClassVar[bytes] = PING
+
     def __init__(
         self, first: bytes, events: AsyncGenerator[bytes, None], ping_seconds: float
     ) -> None:
-        super().__init__(headers=HEADERS)
+        super().__init__(headers={"content-type": self.kind, **HEADERS})
         del self.headers["content-length"]
         self.first, self.events, self.ping_seconds = first, events, ping_seconds
         self._last = time.monotonic()
@@ -83,14 +90,28 @@ class EventStream(Response):
                 self._last = time.monotonic()
                 await send(_body(data))
         except ApiError as error:  # The status is sent, so the last event has the error.
-            await send(_body(event(error.body)))
+            await send(_body(self.told(error)))
         await send(_body(b"", more=False))
 
+    def told(self, error: ApiError) -> bytes:
+        """Return the last event of a stream that fails."""
+        return event(error.body)
+
     async def _ping(self, send: Send) -> None:
-        while True:
+        while self.ping:
             await asyncio.sleep(self.ping_seconds)
             if time.monotonic() - self._last >= self.ping_seconds:
-                await send(_body(PING))
+                await send(_body(self.ping))
+
+
+class JsonLines(EventStream):
+    """A stream of lines of JSON, as Ollama sends it. It has no comments to keep it alive."""
+
+    kind = "application/x-ndjson"
+    ping = b""
+
+    def told(self, error: ApiError) -> bytes:
+        return line({"error": error.message})
 
 
 def _body(data: bytes, more: bool = True) -> Message:

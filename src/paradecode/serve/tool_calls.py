@@ -9,6 +9,7 @@ output that begins with ``<think>`` has reasoning before its text.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,8 +40,55 @@ Delta = dict[str, Any]
 """A change of a message in one of three forms.
 
 It is ``{"content": text}``, ``{"reasoning_content": text}``, or ``{"tool_calls": [a part of one
-call]}``.
+call]}``. A part has either ``function`` with ``arguments``, or ``custom`` with ``input``.
 """
+
+INPUT = re.compile(r'\s*\{\s*"input"\s*:\s*"')
+LETTERS = re.compile(r'(?:[^"\\]|\\u[0-9a-fA-F]{4}|\\["\\/bfnrt])*')
+ESCAPE = 6
+"""Number of characters of the longest escape in a JSON text."""
+
+
+class InputReader:
+    """Reads the text of a custom tool from the arguments ``{"input": "..."}``, as they arrive."""
+
+    def __init__(self) -> None:
+        self._held, self._half, self._inside, self._over = "", "", False, False
+        self._raw = False
+
+    def feed(self, arguments: str) -> str:
+        """Return the text that is certain after more of the arguments."""
+        self._held += arguments
+        if not self._inside:
+            head = None if self._raw else INPUT.match(self._held)
+            if head is None:
+                self._raw = self._raw or len(self._held) > MOST_HEAD
+                return self.finish() if self._raw else ""
+            self._inside, self._held = True, self._held[head.end() :]
+        text = self._half
+        while not self._over:
+            found = LETTERS.match(self._held)
+            assert found is not None
+            text += json.loads(f'"{found[0]}"', strict=False)
+            self._held = self._held[found.end() :]
+            self._over = self._held.startswith('"')
+            if len(self._held) < ESCAPE:
+                break
+            if not self._over:  # A model may write a backslash that begins no escape.
+                text, self._held = text + "\\", self._held[1:]
+        halved = "\ud800" <= text[-1:] < "\udc00" and not self._over
+        self._half = text[-1:] if halved else ""
+        return _paired(text[: len(text) - halved])
+
+    def finish(self) -> str:
+        """Return the rest at the end of the call: all of the arguments, if they have no input."""
+        rest, self._held = "" if self._over else _paired(self._half + self._held), ""
+        return rest
+
+
+def _paired(text: str) -> str:
+    """Return a text in which halves of a character are joined, or replaced if they are alone."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class CallReader:
@@ -52,6 +100,7 @@ class CallReader:
         parallel: whether several calls are allowed. If not, all calls after the first are left out.
         thoughts: whether reasoning is separated from the text.
         begun: returns whether the output begins inside of reasoning; called at the first text.
+        custom: names of the functions that are custom tools, whose calls have a text.
 
     Attributes:
         calls: number of calls that were reported so far.
@@ -63,11 +112,13 @@ class CallReader:
         parallel: bool = True,
         thoughts: bool = False,
         begun: Callable[[], bool] = bool,
+        custom: Collection[str] = (),
     ) -> None:
         self.calls, self._parallel = 0, parallel
         of_each = functions if isinstance(functions, Mapping) else dict.fromkeys(functions)
         self._names: Mapping[str, Any] = of_each
-        self._held, self._begun = "", begun
+        self._held, self._begun, self._custom = "", begun, custom
+        self._input: InputReader | None = None
         self._read = self._before if thoughts else self._beginning
         self._told, self._depth, self._in_text, self._escaped = True, 0, False, False
         self._over, self._alone = False, False
@@ -95,6 +146,8 @@ class CallReader:
             self._held = "" if found else self._block.text + self._held
         held, self._held = self._held, ""
         between = self._read == self._beginning and self.calls and not held.strip()
+        if self._read == self._arguments:
+            self._end_input(deltas)
         if between or self._read == self._arguments:
             return deltas
         return deltas + ([{"reasoning_content": held}] if held and self._read == self._thoughts
@@ -215,8 +268,10 @@ class CallReader:
         """
         self._told = self._parallel or self.calls == 0
         if self._told:
-            function = {"name": name, "arguments": ""}
-            call = {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
+            kind, given = ("custom", "input") if name in self._custom else ("function", "arguments")
+            self._input = InputReader() if kind == "custom" else None
+            named = {kind: {"name": name, given: ""}}
+            call = {"id": f"call_{secrets.token_hex(12)}", "type": kind, **named}
             deltas.append({"tool_calls": [{"index": self.calls, **call}]})
             self.calls += 1
         self._depth, self._in_text, self._escaped = 0, False, False
@@ -250,14 +305,27 @@ class CallReader:
 
     def _ended(self, deltas: list[Delta], taken: list[str], place: int) -> bool:
         self._give(deltas, taken)
+        self._end_input(deltas)
         self._held = self._held[place + 1 :]
         self._read = self._beginning
         return True
 
     def _give(self, deltas: list[Delta], letters: list[str]) -> None:
-        if letters and self._told:
-            part = {"index": self.calls - 1, "function": {"arguments": "".join(letters)}}
+        text = "".join(letters)
+        if self._told and self._input is not None:
+            self._told_input(deltas, self._input.feed(text))
+        elif text and self._told:
+            part = {"index": self.calls - 1, "function": {"arguments": text}}
             deltas.append({"tool_calls": [part]})
+
+    def _end_input(self, deltas: list[Delta]) -> None:
+        if self._told and self._input is not None:
+            self._told_input(deltas, self._input.finish())
+            self._input = None
+
+    def _told_input(self, deltas: list[Delta], text: str) -> None:
+        if text:
+            deltas.append({"tool_calls": [{"index": self.calls - 1, "custom": {"input": text}}]})
 
     def _whole(self, deltas: list[Delta]) -> bool:
         """Read a call whose arguments are known only when it has ended."""
@@ -279,6 +347,7 @@ class CallReader:
         for name, arguments in found:
             self._begin(deltas, name)
             self._give(deltas, [arguments])
+            self._end_input(deltas)
         self._read = self._beginning
 
 
@@ -288,11 +357,11 @@ def message(deltas: Sequence[Delta]) -> dict[str, Any]:
     thoughts = "".join(delta.get("reasoning_content", "") for delta in deltas)
     calls: list[dict[str, Any]] = []
     for part in (part for delta in deltas for part in delta.get("tool_calls", ())):
+        kind, given = ("custom", "input") if "custom" in part else ("function", "arguments")
         if part["index"] == len(calls):
-            function = dict(part["function"])
-            calls.append({"id": part["id"], "type": "function", "function": function})
+            calls.append({"id": part["id"], "type": kind, kind: dict(part[kind])})
         else:
-            calls[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
+            calls[part["index"]][kind][given] += part[kind][given]
     made: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
     if thoughts:
         made["reasoning_content"] = thoughts

@@ -76,6 +76,32 @@ def anthropic(url: str) -> Any:
     }  # fmt: skip
 
 
+def ollama(url: str) -> Any:
+    from ollama import Client, ResponseError
+
+    client, options = Client(host=url), {"num_predict": 8, "temperature": 0}
+    asked = {"model": MODEL, "messages": USER, "options": options}
+    whole = client.chat(**asked)
+    parts = [*client.chat(**asked, stream=True)]
+    text = client.generate(model=MODEL, prompt="abc", raw=True, options=options)
+    made = client.chat(**{**asked, "options": {"num_predict": 64}}, format=CITY)
+    try:
+        client.chat(model="nothing", messages=USER)
+        refused = ""
+    except ResponseError as error:
+        refused = f"{error.status_code} {error.error}"
+    return {
+        "models": [found.model for found in client.list().models],
+        "running": [found.context_length for found in client.ps().models],
+        "able": client.show(MODEL).capabilities,
+        "same": "".join(part.message.content for part in parts) == whole.message.content,
+        "tokens": [whole.eval_count, parts[-1].eval_count, text.eval_count],
+        "text": text.response,
+        "city": len(json.loads(made.message.content)["city"]),
+        "refused": refused,
+    }
+
+
 def langchain(url: str) -> Any:
     from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 

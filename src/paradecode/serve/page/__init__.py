@@ -33,6 +33,7 @@ router = APIRouter(include_in_schema=False)
 
 
 # The routes are coroutines, because a thread for each request would delay the event loop.
+@router.head("/")  # Ollama's command asks it whether there is a server.
 @router.get("/")
 async def index() -> Response:
     """Return the web page."""

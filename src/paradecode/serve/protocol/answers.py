@@ -220,6 +220,7 @@ class Tokenized(BaseModel):
 
 class Detokenized(BaseModel):
     prompt: str
+    content: str
 
 
 class ModelCard(BaseModel):
@@ -260,6 +261,29 @@ class CacheBlocks(BaseModel):
     block_size: int
     since: str
     workers: list[WorkerBlocks]
+
+
+class OllamaError(BaseModel):
+    error: str
+
+
+class OllamaList(BaseModel):
+    models: list[dict[str, Any]]
+
+
+class OllamaShown(BaseModel):
+    details: dict[str, Any]
+    model_info: dict[str, Any]
+    capabilities: list[str]
+
+
+class OllamaAnswer(BaseModel):
+    model: str
+    created_at: str
+    done: Literal[True]
+    done_reason: Literal["stop", "length", "load"]
+    message: dict[str, Any] | None = None
+    response: str | None = None
 
 
 class Version(BaseModel):

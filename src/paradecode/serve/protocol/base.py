@@ -43,6 +43,11 @@ class Body(BaseModel):
         strict=True, extra="allow", allow_inf_nan=False, hide_input_in_errors=True
     )
 
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Names of what this object asks for in its known fields, and does not get."""
+        return ()
+
     @classmethod
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler
@@ -141,6 +146,10 @@ def settle(body: Body, strict: bool = False, ignore_unknown: bool = False) -> li
                 raise wrong(spelled(path), f"{part.ignored[0]} would have no effect")
             ignored |= dict.fromkeys(f"{place}{inner}" for inner in part.ignored)
             continue
+        for name in part.dropped:
+            if strict:
+                raise wrong(spelled(path), f"{name} would have no effect")
+            ignored[f"{place}[{name}]"] = None
         rules = rules_of(type(part))
         extra = part.__pydantic_extra__ or {}
         if isinstance(part, Foreign):

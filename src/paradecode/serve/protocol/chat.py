@@ -11,12 +11,14 @@ from paradecode.core.sampling import MAX_TOKENS
 from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.protocol.base import Body
 from paradecode.serve.protocol.content import Content
-from paradecode.serve.protocol.fields import Name, Sampled, TopLogprobs
+from paradecode.serve.protocol.fields import EFFORTS, Budget, Name, Sampled, TopLogprobs
 from paradecode.serve.protocol.tools import (
     MAX_TOOLS,
     AllowedChoice,
     AnyChoice,
     AnyTool,
+    CustomChoice,
+    CustomTool,
     Tool,
     ToolCall,
     ToolChoice,
@@ -30,6 +32,7 @@ from paradecode.serve.tool_calls import CallReader
 from paradecode.serve.wire import ConstraintSpec, PromptInput
 
 MAX_MESSAGES = 1 << 12
+THOUGHTS = ("reasoning_effort", "reasoning_budget", "thinking_token_budget")
 FIXED = {"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"}
 """Template variables that a request cannot set.
 
@@ -79,6 +82,13 @@ class ChatRequest(Sampled):
         None, description="The last message, an assistant's, is the beginning of the answer."
     )
     add_special_tokens: Literal[False] | None = None
+    reasoning_effort: Name | None = Field(
+        None, description="`none` and `minimal` switch reasoning off; `low` and `medium` bound it."
+    )
+    reasoning_budget: Budget | None = Field(
+        None, description="The most tokens of reasoning; -1 is no bound."
+    )
+    thinking_token_budget: Budget | None = Field(None, description="vLLM's `reasoning_budget`.")
 
     @model_validator(mode="after")
     def _streams(self) -> ChatRequest:
@@ -106,14 +116,30 @@ class ChatRequest(Sampled):
             chosen["logprobs"] = self.top_logprobs or 0
         return chosen
 
+    @property
+    def thoughts(self) -> int | None:
+        given = (self.reasoning_budget, self.thinking_token_budget)
+        budget = next((most for most in given if most is not None), None)
+        if budget is None:
+            return EFFORTS.get(self.reasoning_effort or "")
+        return None if budget == -1 else budget
+
+    @property
+    def about_thoughts(self) -> list[str]:
+        return [name for name in THOUGHTS if getattr(self, name) is not None]
+
+    def _variables(self) -> dict[str, Any] | None:
+        """Return the variables of the model's template, of which the request's own ones win."""
+        own = {"enable_thinking": False} if self.thoughts == 0 else {}
+        return own | (self.chat_template_kwargs or {}) or None
+
     def callable_tools(self) -> list[Tool]:
         """Return the tools that the request may call: all, the ones that it allows, or none.
 
         Raises:
             ApiError: 400 if the choice does not fit the tools.
         """
-        given, choice = self.tools or [], self.tool_choice
-        tools = [tool for tool in given if isinstance(tool, Tool)]
+        tools, choice = self._known_tools(), self.tool_choice
         names = [tool.function.name for tool in tools]
         if len(set(names)) < len(names):
             raise wrong("tools", "give each function a name of its own")
@@ -126,22 +152,32 @@ class ChatRequest(Sampled):
             return tools
         if not tools:
             raise wrong("tool_choice", "there are no tools to choose")
-        if isinstance(choice, ToolChoice):
-            tools = [tool for tool in tools if tool.function.name == choice.function.name]
+        if isinstance(choice, (ToolChoice, CustomChoice)):
+            tools = [tool for tool in tools if tool.function.name == choice.name]
             if not tools:
                 fix = "it names a function that is not among the tools"
-                raise ApiError(400, f"tool_choice: {fix}", param="tool_choice.function.name")
+                param = f"tool_choice.{choice.type}.name"
+                raise ApiError(400, f"tool_choice: {fix}", param=param)
         return tools
+
+    def _known_tools(self) -> list[Tool]:
+        return [
+            tool.as_function() if isinstance(tool, CustomTool) else tool
+            for tool in self.tools or ()
+            if isinstance(tool, (Tool, CustomTool))
+        ]
 
     @property
     def must_call(self) -> bool:
-        """Whether the answer has to be a call. If no tool is a function, nothing can be called."""
+        """Whether the answer has to be a call. Without functions and custom tools, it is none."""
         choice, given = self.tool_choice, self.tools or []
-        named = {tool.function.name for tool in given if isinstance(tool, Tool)}
+        named = {tool.function.name for tool in self._known_tools()}
         if isinstance(choice, AllowedChoice):
             allowed = choice.allowed_tools
             return allowed.mode == "required" and bool(named & allowed.names)
-        return isinstance(choice, ToolChoice) or (choice == "required" and bool(named or not given))
+        if isinstance(choice, (ToolChoice, CustomChoice)):
+            return True
+        return choice == "required" and bool(named or not given)
 
     def constraint(self) -> ConstraintSpec | None:
         """Return the constraint on the output.
@@ -169,9 +205,10 @@ class ChatRequest(Sampled):
         Raises:
             ApiError: as :meth:`callable_tools`.
         """
-        functions = {t.function.name: t.function.parameters for t in self.callable_tools()}
-        apart = self.separate_reasoning is not False
-        return CallReader(functions, self.parallel_tool_calls is not False, apart, thinks)
+        tools, apart = self.callable_tools(), self.separate_reasoning is not False
+        functions = {tool.function.name: tool.function.parameters for tool in tools}
+        custom = {tool.function.name for tool in tools if tool._custom}
+        return CallReader(functions, self.parallel_tool_calls is not False, apart, thinks, custom)
 
     def prompt(self, template_has_tools: bool) -> PromptInput:
         """Return the conversation in the form for the model's template.
@@ -182,7 +219,7 @@ class ChatRequest(Sampled):
         """
         tools = self.callable_tools()
         said, begun = self._said()
-        messages, variables = to_wire(said, template_has_tools), self.chat_template_kwargs
+        messages, variables = to_wire(said, template_has_tools), self._variables()
         if not tools or template_has_tools:
             shown = offered(tools) if tools else None
             return PromptInput(messages=messages, begun=begun, tools=shown, variables=variables)

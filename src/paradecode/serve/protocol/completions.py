@@ -18,7 +18,7 @@ from paradecode.serve.protocol.fields import (
     TokenIds,
     TopLogprobs,
 )  # fmt: skip
-from paradecode.serve.wire import PromptInput
+from paradecode.serve.wire import ConstraintSpec, PromptInput
 
 DEFAULT_MAX_TOKENS = 16
 """Default of ``max_tokens``, as in OpenAI's route for completions."""
@@ -61,7 +61,8 @@ class CompletionRequest(Sampled):
         return self
 
     def sampling(self) -> dict[str, Any]:
-        chosen = {"max_tokens": DEFAULT_MAX_TOKENS, **super().sampling()}
+        default = {} if self.n_predict == -1 else {"max_tokens": DEFAULT_MAX_TOKENS}
+        chosen = {**default, **super().sampling()}
         return chosen if self.logprobs is None else {**chosen, "logprobs": self.logprobs}
 
     def prompts(self, fim: Sequence[str] = ()) -> list[PromptInput]:
@@ -86,7 +87,24 @@ class ExtraFile(Body):
     text: Text
 
 
-class InfillRequest(Sampled):
+class NativeRequest(Sampled):
+    """Fields of llama.cpp's own routes, whose answers have a ``content``."""
+
+    json_schema: dict[str, Any] | None = Field(None, description="`guided_json`.")
+
+    def constraint(self) -> ConstraintSpec | None:
+        if self.json_schema is not None and self.guided_json is None:
+            self.guided_json = self.json_schema
+        return super().constraint()
+
+
+class NativeCompletionRequest(NativeRequest):
+    """llama.cpp's request to continue one text."""
+
+    prompt: Text | SomeTokenIds
+
+
+class InfillRequest(NativeRequest):
     """llama.cpp's request to write the text between a prefix and a suffix."""
 
     input_prefix: Text = ""
@@ -130,12 +148,15 @@ class TokenizeRequest(Body):
 
     model: Name | None = None
     prompt: Text | None = None
+    content: Text | None = Field(None, description="llama.cpp's name of `prompt`.")
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     return_token_strs: bool | None = None
 
     @model_validator(mode="after")
     def _one(self) -> TokenizeRequest:
-        if (self.prompt is None) == (self.messages is None):
+        if self.prompt is None:
+            self.prompt, self.content = self.content, None
+        if self.content is not None or (self.prompt is None) == (self.messages is None):
             raise ValueError("give either prompt or messages")
         return self
 

@@ -34,6 +34,10 @@ Limit = Annotated[
     Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None,
     BeforeValidator(lambda most: None if most == -1 else most),  # In llama.cpp, -1 is no limit.
 ]
+Budget = Annotated[int, Field(ge=-1, le=MAX_TOKENS)]
+"""The most tokens of reasoning. -1 is no bound, as in llama.cpp."""
+EFFORTS = {"none": 0, "minimal": 0, "low": 1024, "medium": 4096}
+"""Effort -> the most tokens of reasoning. A higher effort has no bound."""
 Spec = Annotated[str, StringConstraints(max_length=1024)]
 
 SAMPLING = {
@@ -42,6 +46,8 @@ SAMPLING = {
     "seed", "n", "logit_bias",
 }  # fmt: skip
 """Fields of SamplingParams that have the same name in requests."""
+ONLY_BEST = 1e-9
+"""A ``top_p`` above 0 that is below the probability of the likeliest token in any vocabulary."""
 LLAMA_CPP = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 """llama.cpp's names of fields -> this server's names."""
 
@@ -52,7 +58,7 @@ class Common(Harmless):
     model: Name | None = Field(None, description="A served name; the first model if left out.")
     stream: bool | None = None
     temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
+    top_p: float | None = Field(None, ge=0, le=1, description="0 keeps the likeliest token.")
     speculative: Spec | Settings | None = Field(
         None, description="Method of this request: a spec, `none`, or an object with `method`."
     )
@@ -67,9 +73,20 @@ class Common(Harmless):
     )
     include_metrics: bool | None = Field(None, description="Report forwards, drafts and times.")
 
+    @property
+    def thoughts(self) -> int | None:
+        """The most tokens of reasoning, or None for no bound."""
+        return None
+
+    @property
+    def about_thoughts(self) -> list[str]:
+        """Places of the request's fields that have an effect only if the model reasons."""
+        return []
+
     def sampling(self) -> dict[str, Any]:
         """Return fields of SamplingParams: those that the request sets, and OpenAI's defaults."""
-        return {"temperature": 1.0, **self.model_dump(include=SAMPLING, exclude_none=True)}
+        chosen = {"temperature": 1.0, **self.model_dump(include=SAMPLING, exclude_none=True)}
+        return {**chosen, "top_p": ONLY_BEST} if chosen.get("top_p") == 0 else chosen
 
 
 class StreamOptions(Body):

@@ -118,10 +118,12 @@ class AnswerSchema(Body):
 
 class OutputConfig(Body):
     format: AnswerSchema | None = None
+    effort: Name | None = None
 
 
 class Thinking(Body):
     type: Literal["enabled", "adaptive", "between_tools", "disabled"]
+    budget_tokens: int | None = Field(None, ge=0, le=MAX_TOKENS)
 
 
 class NewThread(Body):
@@ -171,6 +173,9 @@ class CountTokensRequest(Common):
         if self.thinking is not None:
             thinks = self.thinking.type != "disabled"
             given["chat_template_kwargs"] = {"enable_thinking": thinks}
+            given["reasoning_budget"] = self.thinking.budget_tokens
+        if self.output_config:
+            given["reasoning_effort"] = self.output_config.effort
         if self.output_config and self.output_config.format:
             named = {"name": "answer", "schema": self.output_config.format.schema_}
             given["response_format"] = {"type": "json_schema", "json_schema": named}
@@ -179,6 +184,13 @@ class CountTokensRequest(Common):
             given["tool_choice"] = _choice(self.tool_choice, given["tools"], foreign)
             given["parallel_tool_calls"] = not self.tool_choice.disable_parallel_tool_use
         return validated(ChatRequest, {k: v for k, v in given.items() if v is not None})
+
+    @property
+    def about_thoughts(self) -> list[str]:
+        effort = self.output_config and self.output_config.effort
+        budget = self.thinking and self.thinking.budget_tokens
+        given = {"thinking.budget_tokens": budget, "output_config.effort": effort}
+        return [name for name, value in given.items() if value is not None]
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of the output, under the chat route's names."""

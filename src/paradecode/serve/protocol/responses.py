@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, Tag, TypeAdapter, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, TypeAdapter, model_validator
 
 from paradecode.core.sampling import MAX_TOKENS
 from paradecode.serve.errors import wrong
@@ -23,6 +23,7 @@ from paradecode.serve.protocol.tools import (
     ForeignTool,
     Function,
     FunctionName,
+    InputGrammar,
     custom_arguments,
 )  # fmt: skip
 
@@ -110,13 +111,37 @@ class FlatTool(Function):
     type: Literal["function"]
 
 
+class TextInput(Body):
+    type: Literal["text"]
+
+
+class FlatGrammar(InputGrammar):
+    type: Literal["grammar"]
+
+
+class FlatCustom(Body):
+    type: Literal["custom"]
+    name: FunctionName
+    description: Text | None = None
+    format: (
+        Annotated[
+            Annotated[TextInput, Tag("text")] | Annotated[FlatGrammar, Tag("grammar")],
+            Discriminator("type"),
+        ]
+        | None
+    ) = None
+
+
 AnyFlatTool = Annotated[
-    Annotated[FlatTool, Tag("function")] | Annotated[ForeignTool, Tag(FOREIGN)], kinds("function")
+    Annotated[FlatTool, Tag("function")]
+    | Annotated[FlatCustom, Tag("custom")]
+    | Annotated[ForeignTool, Tag(FOREIGN)],
+    kinds("function", "custom"),
 ]
 
 
 class FlatChoice(Body):
-    type: Literal["function"]
+    type: Literal["function", "custom"]
     name: FunctionName
 
 
@@ -130,13 +155,17 @@ AnyFlatChoice = (
         Annotated[FlatChoice, Tag("function")]
         | Annotated[FlatAllowed, Tag("allowed_tools")]
         | Annotated[ForeignChoice, Tag(FOREIGN)],
-        kinds("function", "allowed_tools"),
+        kinds("function", "allowed_tools", others={"custom": "function"}),
     ]
 )
 
 
 class TextOptions(Body):
     format: TextFormat | None = None
+
+
+class Reasoning(Body):
+    effort: Name | None = None
 
 
 class ResponsesRequest(Common):
@@ -151,8 +180,13 @@ class ResponsesRequest(Common):
     tool_choice: AnyFlatChoice | None = None
     parallel_tool_calls: bool | None = None
     metadata: dict[str, Any] | None = None
+    reasoning: Reasoning | None = None
     store: bool | None = Field(None, description="Of a server with `--stored-responses`.")
     previous_response_id: Name | None = Field(None, description="A stored one to go on behind.")
+
+    @property
+    def about_thoughts(self) -> list[str]:
+        return ["reasoning.effort"] if self.reasoning and self.reasoning.effort else []
 
     def chat(self, before: Sequence[dict[str, Any]] = ()) -> ChatRequest:
         """Return this request as a request of ``/v1/chat/completions``.
@@ -172,7 +206,8 @@ class ResponsesRequest(Common):
             messages.insert(0, {"role": "system", "content": self.instructions})
         if not messages:
             raise wrong("input", "nothing in it is a message")
-        tools = [_tool(tool) for tool in self.tools or () if isinstance(tool, FlatTool)]
+        kept = (FlatTool, FlatCustom)
+        tools = [_tool(tool) for tool in self.tools or () if isinstance(tool, kept)]
         foreign = len(tools) < len(self.tools or ()) and not tools
         given = {
             "messages": messages,
@@ -183,10 +218,11 @@ class ResponsesRequest(Common):
             "response_format": None if self.text is None else _format(self.text.format),
             "temperature": self.temperature,
             "top_p": self.top_p,
+            "reasoning_effort": self.reasoning and self.reasoning.effort,
         }
         if isinstance(self.tool_choice, FlatChoice):
-            function = {"name": self.tool_choice.name}
-            given["tool_choice"] = {"type": "function", "function": function}
+            kind, named = self.tool_choice.type, {"name": self.tool_choice.name}
+            given["tool_choice"] = {"type": kind, kind: named}
         elif isinstance(self.tool_choice, FlatAllowed):
             given["tool_choice"] = {
                 "type": "allowed_tools",
@@ -223,9 +259,12 @@ def answered(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return _messages(TypeAdapter(list[Item]).validate_python(items))
 
 
-def _tool(tool: FlatTool) -> dict[str, Any]:
-    function = tool.model_dump(exclude={"type"}, exclude_none=True)
-    return {"type": "function", "function": function}
+def _tool(tool: FlatTool | FlatCustom) -> dict[str, Any]:
+    named = tool.model_dump(exclude={"type", "format"}, exclude_none=True)
+    if isinstance(tool, FlatCustom) and isinstance(tool.format, FlatGrammar):
+        grammar = tool.format.model_dump(exclude={"type"})
+        named["format"] = {"type": "grammar", "grammar": grammar}
+    return {"type": tool.type, tool.type: named}
 
 
 def _format(chosen: TextFormat | None) -> dict[str, Any] | None:

@@ -20,7 +20,8 @@ UNUSED = {
         prompt_cache_retention verbosity moderation request_id rid spaces_between_special_tokens
         stream_reasoning cache_prompt id_slot timings_per_token return_progress
         id client_metadata""",
-    "Sampled": "reasoning_effort web_search_options",
+    "Sampled": "web_search_options",
+    "CompletionRequest": "reasoning_effort reasoning_budget thinking_token_budget",
     "StreamOptions": "include_obfuscation continuous_usage_stats",
     "Message": """
         id refusal annotations audio function_call reasoning reasoning_content reasoning_details
@@ -32,13 +33,14 @@ UNUSED = {
     "Tool": "cache_control defer_loading allowed_callers",
     # /v1/responses
     "ResponsesRequest": """
-        context_management include max_tool_calls reasoning stream_options top_logprobs
-        truncation""",
+        context_management include max_tool_calls stream_options top_logprobs truncation""",
+    "Reasoning": "summary generate_summary context mode",
     "TextOptions": "verbosity",
     "InputMessage": "id status phase internal_chat_message_metadata_passthrough",
     "PastCall": "id status caller namespace",
     "CallOutput": "id status caller namespace name",
     "FlatTool": "allowed_callers defer_loading",
+    "FlatCustom": "allowed_callers defer_loading",
     "ForeignItem": """
         reasoning web_search_call file_search_call code_interpreter_call image_generation_call
         mcp_call mcp_list_tools mcp_approval_request mcp_approval_response compaction
@@ -49,8 +51,8 @@ UNUSED = {
         betas billing_policy cache_control compaction container context_management
         diagnostics fallback_credit_token fallbacks inference_geo max_tokens mcp_servers speed
         stop_sequences top_k user_profile_id workspace_id""",
-    "OutputConfig": "effort task_budget",
-    "Thinking": "budget_tokens display block_binding",
+    "OutputConfig": "task_budget",
+    "Thinking": "display block_binding",
     "Marked": "cache_control citations caller toolset_name",
     "ReadBlock": "title context",
     "Compaction": "encrypted_content signature tool_changes",
@@ -61,15 +63,31 @@ UNUSED = {
         code_execution_tool_result bash_code_execution_tool_result advisor_tool_result
         text_editor_code_execution_tool_result tool_search_tool_result mcp_tool_use mcp_tool_result
         mcp_tool_listing container_upload fallback tool_addition tool_removal""",
+    # llama.cpp's and Ollama's
+    "NativeRequest": """
+        n_probs n_keep n_discard t_max_predict_ms samplers typical_p dynatemp_range mirostat
+        dynatemp_exponent dry_multiplier dry_base dry_allowed_length dry_penalty_last_n
+        dry_sequence_breakers xtc_probability xtc_threshold mirostat_tau mirostat_eta
+        repeat_last_n min_keep post_sampling_probs response_fields top_n_sigma""",
+    "OllamaRequest": "keep_alive logprobs top_logprobs truncate shift",
+    "OllamaModel": "verbose name",
+    "OllamaGenerate": "width height steps",
+    "OllamaMessage": "thinking tool_call_id",
+    "Options": """
+        numa num_ctx num_batch num_gpu main_gpu low_vram f16_kv logits_all vocab_only use_mmap
+        use_mlock embedding_only num_thread num_keep tfs_z typical_p repeat_last_n mirostat
+        mirostat_tau mirostat_eta penalize_newline num_gqa draft_num_predict""",
+    "OllamaCall": "id",
+    "OllamaFunction": "index description",
     # All of them
     "ForeignTool": """
-        custom namespace web_search web_search_preview file_search code_interpreter computer
+        namespace web_search web_search_preview file_search code_interpreter computer
         computer_use_preview image_generation local_shell shell apply_patch mcp tool_search
         programmatic_tool_calling bash_* text_editor_* computer_* memory_* code_execution_*
         web_search_* web_fetch_* tool_search_tool_bm25_* tool_search_tool_regex_* advisor_*
         browser_toolset_* computer_toolset_* mcp_toolset""",
     "ForeignChoice": """
-        custom file_search web_search_preview web_search_preview_2025_03_11 computer
+        file_search web_search_preview web_search_preview_2025_03_11 computer
         computer_use_preview computer_use image_generation code_interpreter mcp shell apply_patch
         programmatic_tool_calling""",
     "Part": "tool_reference computer_screenshot",
@@ -93,6 +111,17 @@ REFUSED: dict[str, dict[str, str]] = {
         "background": "use stream",
         "conversation": SEND,
         "prompt": "give instructions and input",
+    },
+    "NativeRequest": {
+        "grammar": "give json_schema, or guided_grammar in Lark's syntax",
+        "image_data": TEXT,
+        "lora": "adapters are chosen where the server is started",
+    },
+    "OllamaMessage": {"images": TEXT},
+    "OllamaGenerate": {
+        "images": TEXT,
+        "context": SEND,
+        "template": "the template comes with the model",
     },
     "ForeignItem": {"item_reference": "nothing is stored: send the item itself"},
     "ForeignBlock": {"image": TEXT},

@@ -18,6 +18,7 @@ from paradecode.serve.protocol.schemas import check_strict, moved
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 Arguments = Annotated[str, StringConstraints(max_length=1 << 20)]
 NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+CUSTOM_PARAMETERS = {"type": "object", "required": ["input"], "additionalProperties": False}
 CALL = {"type": "object", "required": ["name", "arguments"], "additionalProperties": False}
 
 INSTRUCTIONS = (
@@ -34,17 +35,72 @@ class Function(Body):
 
 
 class Tool(Body):
+    """A function, or a custom tool that the model sees as a function with one text."""
+
     type: Literal["function"] = "function"
     function: Function
+    _custom: bool = PrivateAttr(False)
+
+
+class InputGrammar(Body):
+    """What the input of a custom tool looks like. A forced call follows a regular expression.
+
+    A call's arguments are JSON, in which a text has escapes. So a grammar of Lark, which knows
+    nothing of them, is only shown to the model.
+    """
+
+    definition: Annotated[str, StringConstraints(max_length=1 << 18)]
+    syntax: Literal["lark", "regex"]
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        return ("lark",) if self.syntax == "lark" else ()
+
+
+class InputFormat(Body):
+    type: Literal["text", "grammar"] = "text"
+    grammar: InputGrammar | None = None
+
+
+class Custom(Body):
+    name: FunctionName
+    description: Annotated[str, StringConstraints(max_length=1 << 18)] | None = None
+    format: InputFormat | None = None
+
+
+class CustomTool(Body):
+    """A tool that is called with any text."""
+
+    type: Literal["custom"]
+    custom: Custom
+
+    def as_function(self) -> Tool:
+        """Return the function by which the model calls the tool."""
+        told, grammar = (
+            self.custom.description or "",
+            self.custom.format and self.custom.format.grammar,
+        )
+        text: dict[str, Any] = {"type": "string"}
+        if grammar and grammar.syntax == "regex":
+            text["pattern"] = f"^(?:{grammar.definition})$"
+        if grammar:
+            told += f"\nThe input follows this {grammar.syntax} grammar:\n{grammar.definition}"
+        parameters = {**CUSTOM_PARAMETERS, "properties": {"input": text}}
+        function = Function(name=self.custom.name, description=told, parameters=parameters)
+        made = Tool(function=function)
+        made._custom = True
+        return made
 
 
 class ForeignTool(Foreign):
-    """A tool that is no function. The model does not see it."""
+    """A tool of another kind. The model does not see it."""
 
 
 AnyTool = Annotated[
-    Annotated[Tool, Tag("function")] | Annotated[ForeignTool, Tag(FOREIGN)],
-    kinds("function", default="function"),
+    Annotated[Tool, Tag("function")]
+    | Annotated[CustomTool, Tag("custom")]
+    | Annotated[ForeignTool, Tag(FOREIGN)],
+    kinds("function", "custom", default="function"),
 ]
 MAX_TOOLS = 1 << 10
 
@@ -57,15 +113,29 @@ class ToolChoice(Body):
     type: Literal["function"]
     function: FunctionChoice
 
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class CustomChoice(Body):
+    type: Literal["custom"]
+    custom: FunctionChoice
+
+    @property
+    def name(self) -> str:
+        return self.custom.name
+
 
 class AllowedTool(Body):
-    type: Literal["function"] = "function"
+    type: Literal["function", "custom"] = "function"
     name: FunctionName | None = None
     function: FunctionChoice | None = None
+    custom: FunctionChoice | None = None
 
 
 class ForeignAllowed(Foreign):
-    """An allowed tool that is no function."""
+    """An allowed tool that cannot be called here."""
 
 
 class Allowed(Body):
@@ -75,14 +145,15 @@ class Allowed(Body):
     tools: list[
         Annotated[
             Annotated[AllowedTool, Tag("function")] | Annotated[ForeignAllowed, Tag(FOREIGN)],
-            kinds("function", default="function"),
+            kinds("function", default="function", others={"custom": "function"}),
         ]
     ] = Field(default_factory=list, max_length=MAX_TOOLS)
 
     @property
     def names(self) -> set[str]:
         named = [tool for tool in self.tools if isinstance(tool, AllowedTool)]
-        return {tool.function.name if tool.function else tool.name or "" for tool in named}
+        inner = [(tool.function or tool.custom, tool.name or "") for tool in named]
+        return {choice.name if choice else name for choice, name in inner}
 
 
 class AllowedChoice(Body):
@@ -91,16 +162,17 @@ class AllowedChoice(Body):
 
 
 class ForeignChoice(Foreign):
-    """The choice of a tool that is no function. The model then chooses freely."""
+    """The choice of a tool that cannot be called here. The model then chooses freely."""
 
 
 AnyChoice = (
     Literal["none", "auto", "required"]
     | Annotated[
         Annotated[ToolChoice, Tag("function")]
+        | Annotated[CustomChoice, Tag("custom")]
         | Annotated[AllowedChoice, Tag("allowed_tools")]
         | Annotated[ForeignChoice, Tag(FOREIGN)],
-        kinds("function", "allowed_tools"),
+        kinds("function", "custom", "allowed_tools"),
     ]
 )
 

@@ -23,6 +23,7 @@ from paradecode.serve.wire import Done, OutputChunk
 router = APIRouter()
 
 
+@router.post("/chat/completions", include_in_schema=False)
 @router.post("/v1/chat/completions", **posts(ChatRequest, ChatCompletion, streams=StreamedChoices))
 async def chat(
     request: Request, body: Annotated[ChatRequest, Depends(reading(ChatRequest))]

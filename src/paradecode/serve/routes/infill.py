@@ -1,4 +1,4 @@
-"""``POST /infill``: the text between a prefix and a suffix, in llama.cpp's form."""
+"""``POST /infill`` and ``POST /completion``, in llama.cpp's form."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from starlette.responses import Response
 from paradecode.serve.documents import posts
 from paradecode.serve.generation import Generation, WholeOutput
 from paradecode.serve.protocol.answers import Infilled
-from paradecode.serve.protocol.completions import InfillRequest, between
+from paradecode.serve.protocol.completions import (
+    InfillRequest,
+    NativeCompletionRequest,
+    NativeRequest,
+    between,
+    prompt_inputs,
+)
 from paradecode.serve.reading import reading
 from paradecode.serve.routes.reply import RouteReply
 from paradecode.serve.sse import event
-from paradecode.serve.wire import Done, OutputChunk
+from paradecode.serve.wire import Done, OutputChunk, PromptInput
 
 router = APIRouter()
 ENDS = {"stop": "eos", "length": "limit"}
@@ -27,13 +33,24 @@ async def infill(
     request: Request, body: Annotated[InfillRequest, Depends(reading(InfillRequest))]
 ) -> Response:
     """Write the text between a prefix and a suffix."""
-    return await _InfillReply(Generation(request, body), body).response(request)
+    job = Generation(request, body)
+    prompt = between(job.model.ready.fim, body.prefix, body.input_suffix, body.prompt)
+    return await _NativeReply(job, body, prompt).response(request)
 
 
-class _InfillReply(RouteReply):
-    def __init__(self, job: Generation, body: InfillRequest) -> None:
+@router.post("/completion", **posts(NativeCompletionRequest, Infilled, streams=True))
+async def complete(
+    request: Request,
+    body: Annotated[NativeCompletionRequest, Depends(reading(NativeCompletionRequest))],
+) -> Response:
+    """Continue a text, or a list of token ids."""
+    job, (prompt,) = Generation(request, body), prompt_inputs(body.prompt)
+    return await _NativeReply(job, body, prompt).response(request)
+
+
+class _NativeReply(RouteReply):
+    def __init__(self, job: Generation, body: NativeRequest, prompt: PromptInput) -> None:
         super().__init__(job)
-        prompt = between(job.model.ready.fim, body.prefix, body.input_suffix, body.prompt)
         job.ask([prompt], body.sampling(), constraint=body.constraint())
 
     def whole(self, outputs: list[WholeOutput]) -> dict[str, Any]:

@@ -50,7 +50,8 @@ class _MessageReply(RouteReply):
         super().__init__(job)
         chat = body.chat()
         prompt = chat.prompt(job.model.ready.tools)
-        job.ask([prompt], chat.sampling(), constraint=chat.constraint())
+        wanted = {"constraint": chat.constraint(), "thoughts": chat.thoughts}
+        job.ask([prompt], chat.sampling(), **wanted)
         self.body = body
         self.calls = chat.calls(lambda: job.thinks)
 

@@ -25,6 +25,8 @@ Part = tuple[dict[str, Any], dict[str, Any]]
 class RouteReply(ABC):
     """Writes the outputs of a generation in the form of one route."""
 
+    streams: ClassVar[type[EventStream]] = EventStream
+
     def __init__(self, job: Generation) -> None:
         self.job = job
 
@@ -39,7 +41,7 @@ class RouteReply(ABC):
     async def response(self, request: Request) -> Response:
         """Return the answer, or its stream if the request asks for one."""
         if self.job.body.stream:
-            return await EventStream.begin(request, self.stream())
+            return await self.streams.begin(request, self.stream())
         return whole(self.whole(await unless_gone(request, self.job.outputs())))
 
 
@@ -55,7 +57,7 @@ class ChoicesReply(RouteReply):
         self.body = body
         job.ask(
             prompts, body.sampling(), constraint=body.constraint(), prediction=body.predicted,
-            provisional=body.provisional or False,
+            provisional=body.provisional or False, thoughts=body.thoughts,
             search=wanted_search(body, job.n, job.settings.search_tokens, bool(body.stream)),
         )  # fmt: skip
         self.common = {

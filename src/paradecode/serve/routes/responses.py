@@ -62,7 +62,8 @@ class _ResponseReply(RouteReply):
             self.before = stored.get(job.account, last, "previous_response_id").messages
         chat = body.chat(self.before)
         prompt = chat.prompt(job.model.ready.tools)
-        job.ask([prompt], chat.sampling(), constraint=chat.constraint())
+        wanted = {"constraint": chat.constraint(), "thoughts": chat.thoughts}
+        job.ask([prompt], chat.sampling(), **wanted)
         self.body, self.item = body, f"msg_{job.note.id}"
         self.calls, self.chat = chat.calls(lambda: job.thinks), chat
         self.keeps = stored.most > 0 and body.store is not False
@@ -86,7 +87,7 @@ class _ResponseReply(RouteReply):
             "presence_penalty": 0.0,
             "max_tool_calls": None,
             "prompt_cache_key": None,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": body.reasoning and body.reasoning.effort, "summary": None},
             "safety_identifier": None,
             "service_tier": "default",
             "top_logprobs": 0,
@@ -125,7 +126,9 @@ class _ResponseReply(RouteReply):
                 "input_tokens": found["prompt_tokens"],
                 "input_tokens_details": found["prompt_tokens_details"],
                 "output_tokens": found["completion_tokens"],
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {
+                    "reasoning_tokens": found["completion_tokens_details"]["reasoning_tokens"]
+                },
                 "total_tokens": found["total_tokens"],
             },
         }
@@ -170,6 +173,11 @@ class _ResponseReply(RouteReply):
 
 
 Named = tuple[str, dict[str, Any]]
+CALLED = {
+    "function": ("function_call", "fc", "arguments", "function_call_arguments"),
+    "custom": ("custom_tool_call", "ctc", "input", "custom_tool_call_input"),
+}
+"""Kind of a tool -> type, id's beginning and field of a call's item, and name of its events."""
 
 
 class _Items:
@@ -201,15 +209,14 @@ class _Items:
             said = {**self._place(), "content_index": 0, "delta": text, "logprobs": []}
             told.append(("response.output_text.delta", said))
         for part in delta.get("tool_calls", ()):
-            function = part["function"]
+            kind = "custom" if "custom" in part else "function"
+            made, name, field, events = CALLED[kind]
             if "id" in part:
-                named = {"name": function["name"], "arguments": ""}
-                item = {"type": "function_call", "call_id": part["id"], **named}
-                told += self._begin({"id": f"fc_{part['id']}", **item})
-            if arguments := function["arguments"]:
-                self.made[-1]["arguments"] += arguments
-                said = {**self._place(), "delta": arguments}
-                told.append(("response.function_call_arguments.delta", said))
+                item = {"type": made, "call_id": part["id"], "name": part[kind]["name"], field: ""}
+                told += self._begin({"id": f"{name}_{part['id']}", **item})
+            if written := part[kind][field]:
+                self.made[-1][field] += written
+                told.append((f"response.{events}.delta", {**self._place(), "delta": written}))
         return told
 
     def end(self, status: str) -> list[Named]:
@@ -249,8 +256,9 @@ class _Items:
             said = {**place, "content_index": 0, "text": item["content"][0]["text"]}
             told.append(("response.reasoning_text.done", said))
         else:
-            said = {**place, "name": item["name"], "arguments": item["arguments"]}
-            told.append(("response.function_call_arguments.done", said))
+            _, _, field, events = CALLED["function" if "arguments" in item else "custom"]
+            said = {**place, "name": item["name"], field: item[field]}
+            told.append((f"response.{events}.done", said))
         said = {"output_index": len(self.made) - 1, "item": item}
         return [*told, ("response.output_item.done", said)]
 

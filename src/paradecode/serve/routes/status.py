@@ -13,7 +13,7 @@ from paradecode.serve.documents import gets
 from paradecode.serve.errors import ApiError, wrong
 from paradecode.serve.generation import model_of
 from paradecode.serve.metrics import CONTENT_TYPE, Metrics
-from paradecode.serve.outputs import now
+from paradecode.serve.outputs import STARTED
 from paradecode.serve.protocol.answers import (
     Health,
     ModelCard,
@@ -26,9 +26,9 @@ from paradecode.serve.wire import Ready
 from paradecode.serve.workers import Workers
 
 router = APIRouter()
-STARTED = now()
 
 
+@router.get("/models", include_in_schema=False)
 @router.get("/v1/models", **gets(ModelList))
 async def models(request: Request) -> Response:
     """List the models that requests may name."""
@@ -43,6 +43,7 @@ async def model(request: Request, name: str) -> Response:
 
 
 @router.head("/health", include_in_schema=False)
+@router.get("/v1/health", include_in_schema=False)
 @router.get("/health", **gets(Health, 503))
 async def health(request: Request) -> Response:
     """Answer 200 while every model has a worker that takes requests, else 503."""

@@ -46,4 +46,4 @@ async def detokenize(
     model = model_of(request, body.model)
     pool = request.app.state.pool
     found = await unless_gone(request, pool.detokenize(model.name, body.tokens))
-    return JSONResponse({"prompt": found.text})
+    return JSONResponse({"prompt": found.text, "content": found.text})  # llama.cpp's name.

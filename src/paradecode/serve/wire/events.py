@@ -18,6 +18,7 @@ class Ready(WireMessage):
     Attributes:
         decoder: spec of the method for requests without one.
         tools: whether the chat template shows tools.
+        thoughts: whether the template has marks for reasoning, so that a budget can bound it.
         fim: tokens before a prefix, a suffix and the middle, of a model that fills gaps.
         bits: name of the worker's arithmetic. Workers with the same name compute the same bits.
     """
@@ -30,6 +31,7 @@ class Ready(WireMessage):
     draft_model: Name | None
     chat: Flag
     tools: Flag = False
+    thoughts: Flag = False
     fim: Annotated[list[Name], Field(max_length=3)] = field(default_factory=list)
     bits: Name = ""
 

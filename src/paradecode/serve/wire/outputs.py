@@ -202,6 +202,7 @@ class Done(OneRequest):
         diffusion_steps: number of denoising steps of a canvas.
         time_to_first_token: seconds from arrival at the worker; None without a token.
         search: the cost of the search that found the output, or None without a search.
+        reasoning: number of tokens between the marks of the output's reasoning.
     """
 
     index: Index
@@ -213,6 +214,7 @@ class Done(OneRequest):
     diffusion_steps: Count = 0
     time_to_first_token: Seconds | None = None
     search: WireSearch | None = None
+    reasoning: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,7 @@ class Generate(OneRequest):
         key: name of the client's key. Waiting requests of different keys take turns.
         priority: a smaller number goes first.
         deadline: seconds after arrival at which the request ends with what is decoded.
+        thoughts: the most tokens of reasoning before the answer, or None.
         provisional: whether chunks also show the undecided canvas of a diffusion model.
         resume: for each output the tokens that a dead worker has sent, or None if the output has
             ended. The output continues after these tokens if the method decodes from left to right.
@@ -103,6 +104,7 @@ class Generate(OneRequest):
     priority: Annotated[int, Field(strict=True, ge=-(1 << 31), lt=1 << 31)] = 0
     deadline: Seconds | None = None
     constraint: ConstraintSpec | None = None
+    thoughts: Count | None = None
     provisional: Flag = False
     resume: Annotated[list[Tokens | None], Field(max_length=1 << 12, fail_fast=True)] | None = None
     reads: Literal["logprobs", "embedding", "candidates"] | None = None

@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 
 from paradecode.backends.native import core_is_built
+from paradecode.constraints.thoughts import OPEN
 from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
@@ -122,6 +123,9 @@ def ready(llm: LLM, settings: WorkerSettings) -> Ready:
         draft_model=llm.draft_model,
         chat=template is not None,
         tools=template is not None and template.shows("tools"),
+        thoughts=template is not None
+        and llm.families == ("autoregressive",)
+        and any(OPEN.decode() in source for source in template.sources.values()),
         fim=next((list(marks) for marks in FIM if None not in map(known_token, marks)), []),
         bits=bits(llm, settings),
     )

@@ -55,8 +55,6 @@ class Answered:
     id: str
 
 
-THOUGHT = 8
-"""How many tokens at the end of a prompt are searched for the mark that opens reasoning."""
 LONG = 1 << 16
 """Bytes above which a line is prepared in another thread, so that short lines need not wait."""
 
@@ -243,28 +241,20 @@ class Loop:
             for sequence in sequences:
                 self._engine.cancel(sequence)
             return [failure(request.id, error)]
-        job = []
+        job, prompt = [], prepared.outputs[0].prompt
+        thinks = self._preparer.thinks(request.prompt, prompt.tolist())
         for index, one, sequence in zip(prepared.indexes, prepared.outputs, sequences, strict=True):
             method = str(one.decoder) if isinstance(one.decoder, Spec) else "custom"
             readers = PromptReader, CandidateReader
             reader = one.decoder if isinstance(one.decoder, readers) else None
-            output = OutputReport(request, index, sequence, method, self._speller, reader)
+            output = OutputReport(request, index, sequence, method, self._speller, reader, thinks)
             self._outputs[sequence] = output
             job.append(output)
         self.jobs[request.id] = job
-        prompt = prepared.outputs[0].prompt
         accepted = wire.Accepted(
-            id=request.id, prompt_tokens=len(prompt), resumed=prepared.resumed,
-            thinks=self._thinks(request, prompt),
+            id=request.id, prompt_tokens=len(prompt), resumed=prepared.resumed, thinks=thinks
         )  # fmt: skip
         return [accepted]
-
-    def _thinks(self, request: wire.Generate, prompt: Iterable[int]) -> bool:
-        """Whether the prompt ends with the mark that opens a block of reasoning."""
-        if request.prompt.messages is None:
-            return False
-        end = self._llm.tokenizer.decode(list(prompt)[-THOUGHT:], skip_special=False)
-        return end.rstrip().endswith("<think>")
 
     def _begin(self, message: wire.Generate, request: GenerationRequest) -> list[wire.Event]:
         try:
@@ -272,7 +262,7 @@ class Loop:
         except Exception as error:
             return [failure(message.id, error)]
         self.searches[message.id] = job
-        thinks = self._thinks(message, request.prompt)
+        thinks = self._preparer.thinks(message.prompt, request.prompt.tolist())
         accepted = wire.Accepted(id=message.id, prompt_tokens=len(request.prompt), thinks=thinks)
         if job.run.error is not None:
             return self._advance(message.id)

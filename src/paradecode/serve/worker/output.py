@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
+from paradecode.constraints.thoughts import CLOSE, OPENING
 from paradecode.core.trace import TokenLogprob
 from paradecode.engine.prompt import CandidateReader, PromptReader
 from paradecode.engine.sequence import LiveSequence
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.vocabulary import spelling
 from paradecode.serve.wire import LEAST_LOGPROB, Done, Generate, OutputChunk, WireCommit, WireScores
+
+OPENING_TOKENS = 16
+"""How many of an output's first tokens are searched for the mark that opens reasoning."""
 
 
 class Speller:
@@ -48,6 +54,7 @@ class OutputReport:
         index: index of the output in the request.
         method: spec of the method that decodes the output.
         reader: the reader of the prompt or of its candidates, if nothing is generated.
+        thinks: whether the prompt has opened the output's reasoning.
     """
 
     def __init__(
@@ -58,11 +65,12 @@ class OutputReport:
         method: str,
         speller: Speller,
         reader: PromptReader | CandidateReader | None = None,
+        thinks: bool = False,
     ) -> None:
         self.request, self.index, self.sequence, self.method = request, index, sequence, method
         self._speller = speller
         self._steps = 0
-        self._reader = reader
+        self._reader, self._thinks = reader, thinks
 
     def chunk(self) -> OutputChunk | None:
         """Return a chunk of everything since the last call, or None if there is nothing to show."""
@@ -119,7 +127,22 @@ class OutputReport:
             predicted=self.request.prediction is not None,
             diffusion_steps=sum(step.canvas is not None for step in seq.trace),
             time_to_first_token=self._first_token(),
+            reasoning=self._reasoning(),
         )
+
+    def _reasoning(self) -> int:
+        """Count the tokens between the marks of the output's reasoning."""
+        tokens = self.sequence.output
+        first = b"".join(map(self._speller.bytes, tokens[:OPENING_TOKENS]))
+        opening = OPENING.match(first)
+        if not (self._thinks or opening):
+            return 0
+        ends = [*accumulate(len(self._speller.bytes(token)) for token in tokens)]
+        text = b"".join(map(self._speller.bytes, tokens))
+        start = 0 if self._thinks or opening is None else opening.end()
+        stop = text.find(CLOSE, start)
+        stop = len(text) if stop < 0 else stop
+        return bisect_left(ends, stop) + 1 - bisect_right(ends, start) if stop > start else 0
 
     def _first_token(self) -> float | None:
         seconds = self.sequence.admitted - self.sequence.arrived

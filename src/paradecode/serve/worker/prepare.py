@@ -6,13 +6,14 @@ Nothing here touches the engine. It runs in the reading thread, while the engine
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from paradecode.backends.interface import PAGE
 from paradecode.constraints.compile import GRAMMARS
+from paradecode.constraints.thoughts import OPEN
 from paradecode.constraints.trial import GrammarTrial
 from paradecode.core.errors import InvalidInput
 from paradecode.core.sampling import ALIASES, SamplingParams
@@ -28,6 +29,8 @@ from paradecode.serve.worker.settings import WorkerSettings
 MAX_SCORES = 1 << 16
 MAX_CANDIDATES = 64
 """The most tokens of all candidates together, as a multiple of the context length."""
+THOUGHT = 8
+"""How many tokens at the end of a prompt are searched for the mark that opens reasoning."""
 MOST_TOKENS = 1 << 18
 """The most tokens that are turned into one text.
 
@@ -84,6 +87,13 @@ class Preparer:
         # template. Names of control tokens are text in it, as in all texts from users.
         begun = self._llm.tokenizer.encode(prompt.begun, special=False, parse_special=False)
         return ids + begun
+
+    def thinks(self, prompt: PromptInput, ids: Sequence[int]) -> bool:
+        """Whether a conversation, whose tokens are ``ids``, ends with the mark before reasoning."""
+        if prompt.messages is None:
+            return False
+        end = self._llm.tokenizer.decode([*ids[-THOUGHT:]], skip_special=False)
+        return end.rstrip().endswith(OPEN.decode())
 
     def tokenized(self, prompt: PromptInput) -> tuple[list[int], list[str]]:
         """Return a prompt's token ids, and the text of each.
@@ -142,6 +152,13 @@ class Preparer:
             if message.constraint.type in GRAMMARS and "autoregressive" in self._llm.families:
                 self._trial.check(message.constraint.type, message.constraint.value)
             settings["constraint"] = vars(message.constraint)
+        inside = self.thinks(message.prompt, ids)
+        bounded = message.thoughts is not None or (inside and message.constraint is not None)
+        if bounded and self._llm.families == ("autoregressive",):
+            # What the output must be holds behind the reasoning that the prompt has opened.
+            value = {"inside": inside, "then": settings.get("constraint")}
+            value |= {} if message.thoughts is None else {"budget": message.thoughts}
+            settings["constraint"] = {"type": "thoughts", "value": value}
         return self._llm.requests(ids, SamplingParams.from_mapping(sampling), settings)
 
     def _reading(self, ids: list[int], message: Generate) -> GenerationRequest:
