@@ -60,8 +60,13 @@ def page() -> str:
     for name, (command, lines) in found.items():
         parts.append(f"## `{' '.join(['paradecode', name, *_arguments(command)])}`\n")
         parts.append(f"{_text(command.help)}\n")
-        if own := [line for name, line in lines.items() if counts[name, line] < 2]:
-            parts.append(_list(own))
+        own = {key: line for key, line in lines.items() if counts[key, line] < 2}
+        if own and name.startswith("train "):  # Twenty commands with like options.
+            parts.append(
+                f"*Own* {', '.join(f'`{key}`' for key in own)}; `--help` describes them.\n"
+            )
+        elif own:
+            parts.append(_list(own.values()))
         if also := [f"`{key}`" for key, line in lines.items() if 2 <= counts[key, line] < MOST]:
             parts.append(f"*Also* {', '.join(also)}.\n")
     for kind, counted in (("several commands", range(2, MOST)), ("models", range(MOST, 999))):
