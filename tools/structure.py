@@ -139,7 +139,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1880,
     "tools": 6650,
-    "tests": 49650,
+    "tests": 49870,
     "examples": 40,
     "plugins": 60,
 }
