@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from family_models import CASES, TOKENS, LlamaCppLogits, logits_of, save_folder, write_family
 
 from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.errors import InvalidModel
 from paradecode.models.families import FAMILIES
 from paradecode.models.gguf_file import read_gguf
 from paradecode.models.safetensors_dir import read_weights
@@ -62,3 +65,45 @@ def test_gguf_files_are_read_as_llama_cpp_reads_them(tmp_path: Path, family: str
         difference = np.abs(own - there.log_probabilities(TOKENS[:size])).max()
         largest = max(1.0, np.abs(logits).max())
         assert difference < (1e-3 if CASES[family].gelu else 1e-5) * largest, size
+
+
+@pytest.mark.parametrize(("family", "change", "named"), [
+    ("gemma3", {"hidden_activation": "tanh"}, "hidden_activation"),
+    ("gemma3", {"layer_types": ["full_attention"]}, "layer_types"),
+    ("gemma3", {"layer_types": ["chunked_attention"] * 6}, "layer_types"),
+    ("gemma2", {"sliding_window": -4}, "window"), ("gemma2", {"head_dim": None}, "head_dim"),
+    ("gemma4", {"num_kv_shared_layers": 6}, "num_kv_shared_layers"),
+    ("gemma4", {"hidden_size_per_layer_input": 1 << 40}, "size"),
+    ("smollm3", {"no_rope_layers": [1, 2]}, "no_rope_layers"),
+    ("granite", {"residual_multiplier": float("nan")}, "residual_multiplier"),
+    ("granite", {"num_hidden_layers": 10**9}, "num_hidden_layers"),
+    ("phi3", {"num_attention_heads": 0}, "num_attention_heads"),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
+    ("stablelm", {"qk_layernorm": True}, "qk_layernorm"),
+    ("gpt-oss", {"swiglu_limit": 3.0}, "swiglu_limit"),
+    ("gpt-oss", {"num_experts_per_tok": 9}, "chosen"),
+    ("olmo2", {"intermediate_size": 81}, "implies"),
+])  # fmt: skip
+def test_contradicting_facts_are_refused(
+    tmp_path: Path, family: str, change: dict[str, Any], named: str
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    save_folder(CASES[family], tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(config | change), "utf-8")
+    with pytest.raises(InvalidModel, match=named):
+        read_weights(tmp_path)
+
+
+def test_a_tensor_that_no_layer_has_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    save_folder(CASES["granite"], tmp_path)
+    from safetensors.numpy import load_file, save_file
+
+    tensors = load_file(tmp_path / "model.safetensors")
+    for name in ("model.layers.0.self_attn.q_proj.bias", "model.layers.0.self_attn.extra.weight"):
+        save_file(tensors | {name: np.zeros(64, np.float32)}, tmp_path / "model.safetensors")
+        with pytest.raises(InvalidModel, match="tensor"):
+            read_weights(tmp_path)
