@@ -12,6 +12,8 @@ from naive import Naive
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+# It keeps a table of types, which must not be made while "fp32" means fp64 (see ``wide``).
+pytest.importorskip("safetensors.torch")
 
 from paradecode.backends.interface import PAGE, Backend, Span
 from paradecode.backends.native.backend import NativeBackend
