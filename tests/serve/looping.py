@@ -31,6 +31,8 @@ class Served:
         for message in messages:
             line = message if isinstance(message, bytes) else encode(message)
             read = self.loop.read(line)
+            if read is None:
+                continue
             self._send(self.loop.handle(read))
             if isinstance(read, SlowMessage):
                 self._send(self.loop.handle(read.work()))

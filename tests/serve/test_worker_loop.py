@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from paradecode.serve.wire import (
     TokenizedPrompt,
     WorkerStats,
 )
+from paradecode.serve.worker.inbox import AHEAD, Inbox
 from tiny_folder import write_folder
 
 MIXED: dict[str, dict[str, Any]] = {
@@ -277,6 +279,15 @@ def test_questions(llm: LLM) -> None:
     assert isinstance(stats, WorkerStats)
     assert (stats.running, stats.waiting, stats.held_pages) == (0, 0, 0)
     assert stats.memory_bytes > 1 << 20
+
+
+def test_any_number_of_questions_is_answered_during_a_step(llm: LLM) -> None:
+    """Nothing is taken from the inbox, as while the engine reads a long prompt."""
+    served, count = Served(llm), 3 * AHEAD
+    asked = [Tokenize(id=f"t{index}", prompt=PromptInput(text="hi")) for index in range(count)]
+    inbox: Inbox[Any] = Inbox(BytesIO(b"".join(map(encode, asked))), served.loop.read)
+    assert [*inbox.take(wait=True)] == [None]  # The end, and not one message before it.
+    assert len(served.events) == count
 
 
 def test_an_answer_is_begun(llm: LLM) -> None:

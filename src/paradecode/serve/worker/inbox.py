@@ -33,10 +33,13 @@ class Inbox(Generic[T]):
     Args:
         stream: the source of the lines.
         read: turns a line into a message; must not raise. A :class:`SlowMessage` is delivered at
-            once, and the message that it makes is delivered when it is ready.
+            once, and the message that it makes is delivered when it is ready. None is a line that
+            needs nothing more.
     """
 
-    def __init__(self, stream: BinaryIO, read: Callable[[bytes], T | SlowMessage[T]]) -> None:
+    def __init__(
+        self, stream: BinaryIO, read: Callable[[bytes], T | SlowMessage[T] | None]
+    ) -> None:
         self._stream, self._read = stream, read
         self._queue: SimpleQueue[tuple[T | SlowMessage[T] | None, bool]] = SimpleQueue()
         self._turns: dict[str, Turns[T]] = {}
@@ -64,6 +67,9 @@ class Inbox(Generic[T]):
             for line in lines(self._stream):
                 self._room.acquire()
                 message = self._read(line)
+                if message is None:  # Any number of them may come during one step of the engine.
+                    self._room.release()
+                    continue
                 self._queue.put((message, True))
                 if isinstance(message, SlowMessage):
                     if message.kind not in self._turns:

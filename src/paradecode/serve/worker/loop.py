@@ -50,7 +50,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Answered:
-    """Marks that a question was answered where it was read, while the engine made a step."""
+    """Marks that a question was answered apart from the engine, while it made a step."""
 
     id: str
 
@@ -95,11 +95,11 @@ class Loop:
         """Do at the start what the first requests would otherwise wait for."""
         self._preparer.warm()
 
-    def read(self, line: bytes) -> Message | SlowMessage[Message]:
+    def read(self, line: bytes) -> Message | SlowMessage[Message] | None:
         """Turn a line into a message, and prepare it as far as possible without the engine.
 
         The function never raises. Questions about tokens are answered at once, because a step of
-        the engine may read a long prompt.
+        the engine may read a long prompt. They make no message.
         """
         try:
             message: wire.Request = decode(line, wire.REQUESTS)
@@ -116,7 +116,8 @@ class Loop:
                 # do not delay it.
                 key, size = message.id, 0
         if kind == "long texts" and len(line) < LONG:
-            return self._prepared(message)
+            made = self._prepared(message)
+            return None if isinstance(made, Answered) else made
         wait = f"too many {kind} wait to be prepared; try again later"
         return SlowMessage(
             message.id, kind, key, size, lambda: self._prepared(request),
