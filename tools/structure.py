@@ -122,7 +122,7 @@ BUDGETS = {
     "moved": 30,
     "__main__": 20,
     "prompts": 40,
-    "serve": 7850,
+    "serve": 7860,
     "testing": 1440,
     "trace": 390,
     "timing": 190,
@@ -139,7 +139,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1860,
     "tools": 6610,
-    "tests": 48640,
+    "tests": 48650,
     "examples": 40,
     "plugins": 60,
 }
