@@ -102,6 +102,7 @@ def claude(path: str) -> list[tuple[str, str]]:
     both = [call("Read", file_path=path), call("Read", file_path=f"{path}.md")]
     return [
         ("has been updated", FINAL),
+        # The results are in the order of the calls, whichever read has ended first.
         (r"1\s+print[\s\S]*A note", thought("edit") + call("Edit", **edit)),
         (TASK, thought("read") + "\n".join(both)),
     ]

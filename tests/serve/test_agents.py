@@ -109,6 +109,16 @@ def test_what_a_tool_has_shown(server: Running) -> None:
     assert failed["content"] == "Error: no such file"
 
 
+def test_results_follow_the_order_of_their_calls(server: Running) -> None:
+    """Claude Code sends what has ended first, and a template shows only the order."""
+    results = [{"type": "tool_result", "tool_use_id": f"t{n}", "content": str(n)} for n in (2, 1)]
+    said = {"role": "user", "content": [*results, {"type": "text", "text": "Go on."}]}
+    called = turns(USE, {**USE, "id": "t2"})[:2]
+    assert claude(server, messages=[*called, said, *called, said]).status_code == 200
+    shown = [(one["role"], one["content"]) for one in server.pool.seen[0].prompt.messages]
+    assert shown[2:5] == shown[7:10] == [("tool", "1"), ("tool", "2"), ("user", "Go on.")]
+
+
 def test_texts_in_other_blocks_are_read(server: Running) -> None:
     document = {"type": "document", "title": "T", "source": {
         "type": "text", "media_type": "text/plain", "data": "All of it."}}  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -252,8 +253,20 @@ class ChatRequest(Sampled):
 
 
 def to_wire(messages: Sequence[Message], template_has_tools: bool) -> list[dict[str, Any]]:
-    """Return the messages as dictionaries for chat templates; see :meth:`ChatRequest.prompt`."""
-    return [_for_template(message, template_has_tools) for message in messages]
+    """Return the messages as dictionaries for chat templates; see :meth:`ChatRequest.prompt`.
+
+    Results follow the order of their calls, because most templates show no ids. Agents that run
+    several tools at once send the results in the order in which the tools have ended.
+    """
+    made: list[Message] = []
+    order: dict[str | None, int] = {}
+    for are_results, run in groupby(messages, lambda one: one.role in ("tool", "function")):
+        said = list(run)
+        if are_results:
+            said.sort(key=lambda one: order.get(one.tool_call_id, len(order)))
+        order = {call.id: number for number, call in enumerate(said[-1].tool_calls or ())}
+        made += said
+    return [_for_template(message, template_has_tools) for message in made]
 
 
 def _for_template(message: Message, template_has_tools: bool) -> dict[str, Any]:
