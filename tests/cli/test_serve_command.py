@@ -95,6 +95,27 @@ def test_sigterm_finishes_what_was_accepted(folder: str) -> None:
             httpx.get(f"{url}/health")
 
 
+def test_sigterm_finishes_what_waits_for_its_model(folder: str) -> None:
+    """The model is loaded although the server stops, as the request was accepted before."""
+    above = str(Path(folder).parent)
+    with serving("--models-dir", above, "--memory-limit", "1GiB") as (process, line, url):
+        assert "serves llama on demand" in line
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            body = {"prompt": "abc", "max_tokens": 5}
+            answers.append(httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE))
+
+        client = threading.Thread(target=ask)
+        client.start()
+        while httpx.get(f"{url}/v1/models").json()["data"][0]["status"]["value"] == "unloaded":
+            pass
+        process.send_signal(signal.SIGTERM)
+        client.join(PATIENCE)
+        assert answers[0].status_code == 200
+        assert process.wait(PATIENCE) == 0
+
+
 def refused(arguments: list[str]) -> str:
     with pytest.raises(InvalidInput) as error:
         app(["serve", *arguments], standalone_mode=False)
@@ -113,6 +134,9 @@ def refused(arguments: list[str]) -> str:
     (["--cors-origin", "x y"], "--cors-origin: "), (["--allowed-host", "x y"], "--allowed-host: "),
     (["--keys", "none.json"], "--keys: "), (["--kv-tokens", "1"], "--kv-tokens: 1 "),
     (["--load-timeout", "0"], "--load-timeout: 0.0 "),
+    (["--memory-limit", "8XB"], "--memory-limit: "), (["--memory-limit", "0"], "--memory-limit: "),
+    (["--idle-unload", "-1"], "--idle-unload: "), (["--models-dir", "none"], "--models-dir: "),
+    (["--idle-unload", "9", "--ray"], "--ray"),
 ])  # fmt: skip
 def test_what_is_refused_before_a_model_is_loaded(arguments: list[str], told: str) -> None:
     assert told in refused(arguments)
@@ -188,3 +212,31 @@ def test_settings_of_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (b.model, b.decoder, b.adapter, b.draft_model) == ("z", "copyspec", "f.st", None)
     assert (a.chat_template, b.chat_template) == ("c.jinja", "rag")
     assert (settings.hang_seconds, settings.load_seconds) == (7, 8)
+    assert settings.on_demand is None
+
+
+@pytest.mark.parametrize(
+    ("said", "bytes"), [("8GB", 8 * 10**9), ("1.5 gib", 3 << 29), ("700mb", 7 * 10**8), ("99", 99)]
+)
+def test_a_folder_of_models(
+    said: str, bytes: int, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that is named as well has its own settings, and is the first one."""
+    import paradecode.serve.server as server
+
+    seen: list[Any] = []
+
+    async def serve(settings: Any, announce: Any) -> None:
+        seen.append(settings)
+
+    monkeypatch.setattr(server, "serve", serve)
+    app(
+        ["serve", "--models-dir", str(Path(folder).parent), "--memory-limit", said, "own=x.gguf",
+         f"llama={folder},decoder=suffix"],
+        standalone_mode=False,
+    )  # fmt: skip
+    (settings,) = seen
+    assert [(model.name, model.worker.decoder) for model in settings.models] == [
+        ("own", "auto"), ("llama", "suffix"),
+    ]  # fmt: skip
+    assert (settings.on_demand.memory_bytes, settings.on_demand.idle_seconds) == (bytes, None)

@@ -39,6 +39,7 @@ from paradecode.serve.wire import (
     WorkerStats,
 )
 from paradecode.serve.worker.settings import WorkerSettings
+from paradecode.serve.workers import Residence
 from patience import PATIENCE
 
 JSON = {"content-type": "application/json"}
@@ -97,6 +98,7 @@ class FakePool:
     seen: list[Generate] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     restarts: dict[str, int] = field(default_factory=dict)
+    residence: dict[str, Residence] = field(default_factory=dict)
     ready: dict[str, Ready] = field(
         default_factory=lambda: {
             "tiny": ready("tiny"),
@@ -218,7 +220,10 @@ def running(chosen: ServerSettings, pool: Any = None) -> Iterator[Running]:
         metrics = Metrics([model.name for model in chosen.models])
         used = pool
         if used is None:
-            used = Pool(chosen.models, metrics.observe, hang_seconds=chosen.hang_seconds)
+            used = Pool(
+                chosen.models, metrics.observe, hang_seconds=chosen.hang_seconds,
+                on_demand=chosen.on_demand,
+            )  # fmt: skip
             await used.start()
         try:
             config = configured(chosen, used, metrics)

@@ -20,6 +20,7 @@ from paradecode.serve.keys import KeyLimits
 from paradecode.serve.limits import Account
 from paradecode.serve.metrics import POSITIONS, Metrics
 from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
+from paradecode.serve.workers import Residence
 from repository import ROOT
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "paradecode.json"
@@ -59,7 +60,7 @@ def values(
 
     Labels are sorted by name.
     """
-    page = metrics.page(workers or {}, {"smol": 2})
+    page = metrics.page(workers or {}, {"smol": 2}, {"smol": Residence("loaded", 3, 2, 99)})
     found = {}
     for family in text_string_to_metric_families(page.decode()):
         for sample in family.samples:
@@ -95,6 +96,9 @@ def test_an_output_is_counted_once_by_model_and_method() -> None:
         f"request_tokens_per_forward_bucket[le=2.5,{own}]": 0,
         f"request_tokens_per_forward_bucket[le=3.0,{own}]": 1,
         "worker_restarts_total[model=smol]": 2,
+        "model_loads_total[model=smol]": 3,
+        "model_unloads_total[model=smol]": 2,
+        "model_counted_bytes[model=smol]": 99,
     }.items():
         assert found[name] == pytest.approx(value), name
     assert not any(name.startswith("diffusion") for name in found)

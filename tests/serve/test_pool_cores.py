@@ -29,6 +29,6 @@ def test_workers_share_the_cores(
 ) -> None:
     monkeypatch.setattr(pool, "default_threads", lambda: cores)
     assert [model.worker.threads for model in share_cores(models)] == threads
-    told = [model.worker.threads for model in Pool(models)._models.values()]
+    told = [group.served.worker.threads for group in Pool(models)._groups.values()]
     assert told == threads
     assert [model.replicas for model in share_cores(models)] == [m.replicas for m in models]

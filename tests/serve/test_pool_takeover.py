@@ -278,7 +278,7 @@ def test_a_request_that_kills_its_workers_is_found(monkeypatch: pytest.MonkeyPat
             assert said.pop("fatal") == (500, "the worker that ran this request died")
             assert {*said.values()} == {(400, "served")}
             assert pool.restarts["m"] <= 3
-            assert not pool._turns["m"].locked()
+            assert not pool._groups["m"].turn.locked()
 
     run(test)
 

@@ -18,7 +18,8 @@ from paradecode.methods.specs import Spec, parse
 from paradecode.models.catalogue import DEFAULT
 
 if TYPE_CHECKING:
-    from paradecode.serve.pool import Pool, Served
+    from paradecode.serve.pool import Pool
+    from paradecode.serve.residency import OnDemand, Served
     from paradecode.serve.settings import ServerSettings
 
 OWN = ("decoder", "draft_model", "adapter", "profile", "chat_template")
@@ -157,6 +158,32 @@ class Working:
 
 
 @dataclass(frozen=True)
+class Residing:
+    """Options for models that are loaded at their first request. Any of them chooses this."""
+
+    models_dir: Path | None = option(
+        None, "Serve each .gguf file and model folder in it, loaded at its first request."
+    )
+    memory_bytes: str | None = option(
+        None,
+        "Most memory of all loaded models (weights and K/V), such as 8GB; idle ones are unloaded.",
+        "--memory-limit",
+    )
+    idle_seconds: float | None = option(
+        None, "Seconds without requests after which a model is unloaded.", "--idle-unload"
+    )
+
+    def rules(self) -> OnDemand | None:
+        """Return when to load and unload models, or None if all are always loaded."""
+        from paradecode.serve.residency import OnDemand
+
+        if self == Residing():
+            return None
+        limit = None if self.memory_bytes is None else _bytes(self.memory_bytes)
+        return OnDemand(memory_bytes=limit, idle_seconds=self.idle_seconds)
+
+
+@dataclass(frozen=True)
 class Clustering:
     """Options for serving on several machines."""
 
@@ -173,6 +200,7 @@ class Clustering:
 def serve(
     listening: Listening,
     working: Working,
+    residing: Residing,
     decoding: Decoding,
     clustering: Clustering,
     models: list[str] | None = argument(
@@ -203,7 +231,16 @@ def serve(
     plain = [name for name in names or () if "=" not in name]
     if len(plain) > 1:
         raise InvalidInput("--served-model-name", plain[1], "give one, and others as ALIAS=NAME")
-    named = _named([*(models or ()), *(more or ())] or [DEFAULT], *plain)
+    given_models = [*(models or ()), *(more or ())]
+    if residing.models_dir is None:
+        given_models = given_models or [DEFAULT]
+    named = _named(given_models, *plain)
+    if residing.models_dir is not None:
+        from paradecode.serve.directory import models_in
+
+        own = {name for name, *_ in named}
+        found = models_in(residing.models_dir).items()
+        named += [(name, path, {}) for name, path in found if name not in own]
     given = {
         **vars(listening),
         "keys": plain_keys(listening.keys or ()),
@@ -215,8 +252,11 @@ def serve(
     if (file := given.pop("keys_file")) is not None:
         given["keys"] += read_keys(file)
     served = tuple(_served(*entry, working, decoding) for entry in named)
-    settings = ServerSettings(models=served, **given)
+    settings = ServerSettings(models=served, on_demand=residing.rules(), **given)
     if clustering.ray or clustering.ray_address is not None:
+        if settings.on_demand is not None:
+            fix = "leave it out with --ray, whose replicas always hold every model"
+            raise InvalidInput("--models-dir, --memory-limit, --idle-unload", "given", fix)
         _serve_on_ray(settings, working, clustering)
         return
     if clustering.max_replicas is not None:
@@ -227,6 +267,8 @@ def serve(
             def announce(address: str, pool: Pool) -> None:
                 waiting.stop()
                 served = ", ".join(f"{name} ({said.decoder})" for name, said in pool.ready.items())
+                if settings.on_demand is not None:
+                    served = f"{', '.join(model.name for model in settings.models)} on demand"
                 out.print(f"ready: {address}/v1 serves {served}", soft_wrap=True, highlight=False)
 
             asyncio.run(run(settings, announce))
@@ -265,6 +307,15 @@ def _serve_on_ray(settings: ServerSettings, working: Working, clustering: Cluste
     err.print("stopped", highlight=False)
 
 
+def _bytes(text: str) -> int:
+    """Return the number of bytes that a text such as 8GB, 500MiB or 1000000 means."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?) ?([kmgt]?)(i?)b?", text.strip(), re.I | re.A)
+    if match is None:
+        raise InvalidInput("memory_bytes", text, "give bytes, or a number with MB, GB, MiB or GiB")
+    base = 1024 if match[3] else 1000
+    return int(float(match[1]) * base ** " kmgt".index(match[2].lower() or " "))
+
+
 def _named(sources: list[str], name: str | None = None) -> list[tuple[str, str, dict[str, str]]]:
     """Return the public name, the source, and the own settings of each model."""
     if name is not None and len(sources) > 1:
@@ -282,7 +333,7 @@ def _named(sources: list[str], name: str | None = None) -> list[tuple[str, str, 
 def _served(
     name: str, source: str, own: dict[str, str], working: Working, decoding: Decoding
 ) -> Served:
-    from paradecode.serve.pool import Served
+    from paradecode.serve.residency import Served
     from paradecode.serve.worker.settings import WorkerSettings
 
     given = vars(working)

@@ -17,6 +17,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -198,19 +199,31 @@ def measure(
     return CostCurve(tuple(rows), tuple(contexts), tuple(seconds))
 
 
+recalled: dict[str, dict[str, list[Any]]] = {}
+"""Name of a model here (:func:`name_of`) -> its curve, which an earlier process has measured."""
+
+
 def obtain(backend: Backend, pages: int) -> CostCurve:
-    """Return the saved curve of this model and machine, or measure a quick one now."""
-    return load(backend) or measure(backend, pages, QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS)
+    """Return the curve of this model and machine: recalled, saved, or a quick one measured now."""
+    known = _curve(recalled.get(name_of(backend), {})) or load(backend)
+    return known or measure(backend, pages, QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS)
 
 
 def load(backend: Backend) -> CostCurve | None:
     """Return the curve that ``save`` stored, or None if there is none or its file is damaged."""
     try:
-        record = json.loads(_path(backend).read_text("utf-8"))
+        return _curve(json.loads(_path(backend).read_text("utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+def _curve(record: Any) -> CostCurve | None:
+    """Return the curve that a record of JSON describes, or None if it describes none."""
+    try:
         rows = tuple(int(k) for k in record["rows"])
         contexts = tuple(int(c) for c in record["contexts"])
         seconds = tuple(tuple(float(t) for t in column) for column in record["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
     curve = CostCurve(rows, contexts, seconds)
     return curve if curve.sound else None
@@ -224,11 +237,15 @@ def save(backend: Backend, curve: CostCurve) -> Path:
     return path
 
 
-def _path(backend: Backend) -> Path:
+def name_of(backend: Backend) -> str:
+    """Return a digest that names this model, backend and machine."""
     machine = (platform.machine(), processor(), os.cpu_count(), backend.name)
-    key = blake2b(repr((machine, backend.config)).encode(), digest_size=8).hexdigest()
+    return blake2b(repr((machine, backend.config)).encode(), digest_size=8).hexdigest()
+
+
+def _path(backend: Backend) -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "paradecode" / "costs" / f"{key}.json"
+    return Path(root) / "paradecode" / "costs" / f"{name_of(backend)}.json"
 
 
 def processor() -> str:

@@ -32,6 +32,7 @@ from paradecode.serve.routes import (
 )
 from paradecode.serve.security import Guard, accounts_of
 from paradecode.serve.settings import ServerSettings
+from paradecode.serve.spans import Spans
 from paradecode.serve.sse import ClientGone
 from paradecode.serve.stored import StoredResponses
 from paradecode.serve.workers import RequestFailed, Workers
@@ -78,7 +79,8 @@ def create_app(settings: ServerSettings, pool: Workers, metrics: Metrics) -> Fas
             ],
         )  # fmt: skip
     app.state.log = Log() if settings.log_requests else None
-    app.add_middleware(Audit, metrics=metrics, log=app.state.log)
+    app.state.spans = Spans.from_environment()
+    app.add_middleware(Audit, metrics=metrics, log=app.state.log, spans=app.state.spans)
     return app
 
 

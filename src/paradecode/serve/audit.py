@@ -10,9 +10,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from paradecode.serve.errors import ApiError
 from paradecode.serve.log import Log, Note, places
 from paradecode.serve.metrics import Metrics
+from paradecode.serve.spans import Spans
 
 IGNORED = "x-paradecode-ignored"
 """Name of the response header that lists the fields of the request that had no effect."""
+
+LEFT = 499
+"""Status in the log if the client left before it had an answer."""
 
 MOST, LONGEST = 16, 100
 """The most ignored fields that the header lists, and the most characters of each field's name."""
@@ -25,14 +29,17 @@ class Audit:
     server failed. The text of an exception may quote a request, so it is shown to nobody.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, log: Log | None) -> None:
-        self.app, self.metrics, self.log = app, metrics, log
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, log: Log | None, spans: Spans | None
+    ) -> None:
+        self.app, self.metrics, self.log, self.spans = app, metrics, log, spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         note, status, began = Note(), 0, time.perf_counter()
+        arrived = time.time_ns()
         scope.setdefault("state", {})["note"] = note
 
         async def send_with_id(message: Message) -> None:
@@ -54,10 +61,11 @@ class Audit:
                 await note.error.response(scope["path"])(scope, receive, send_with_id)
         finally:
             self._ended(scope, note, status, time.perf_counter() - began)
+            if self.spans is not None and note.model is not None and scope["method"] == "POST":
+                self.spans.record(note, _route(scope), status or LEFT, arrived, scope)
 
     def _ended(self, scope: Scope, note: Note, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other")
-        status = status or 499  # The client left before it had an answer.
+        route, status = _route(scope), status or LEFT
         self.metrics.answered(route, status)
         if self.log is not None:
             # Anybody can ask for the server's status, or be refused, at no cost. So few such lines
@@ -70,6 +78,11 @@ class Audit:
         if self.log is None:
             return
         self.log.write("crash", id=note.id, error=type(error).__name__, where=places(error))
+
+
+def _route(scope: Scope) -> str:
+    """Return the route's pattern, which holds no text of the client."""
+    return getattr(scope.get("route"), "path", "other")
 
 
 def _listed(places: list[str]) -> bytes:

@@ -8,7 +8,6 @@ from array import array
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -27,6 +26,9 @@ from paradecode.serve.workers import Events, Workers
 
 CHARACTERS = 4
 """Estimated number of characters in a token."""
+
+LISTED = 20
+"""How many models the error about an unknown name lists."""
 
 TOOL = re.compile(r"^\$defs/(tool)_(\d+)|^\$defs/answer/")
 """Matches the path of a tool's schema, or of the answer's schema, in the schema of a tool call."""
@@ -138,7 +140,6 @@ class Generation:
             wire.Generate(id=f"{self.note.id}-{index}", prompt=prompt, **wanted)
             for index, prompt in enumerate(prompts)
         ]
-        self.note.model = self.model.name
 
     async def started(self) -> News:
         """Return the stream of events as soon as every prompt has been accepted into a queue.
@@ -195,6 +196,7 @@ class Generation:
                     if event.finish_reason == "cancelled":
                         raise ApiError(503, "the server ended this request")
                     self.note.done.append(event)
+                    self.note.ended.append(time.time_ns())
                     if event.search is not None and event.index == 0:
                         stay.output += event.search.tokens
                 if isinstance(event, wire.Accepted):
@@ -308,14 +310,21 @@ async def _chained(early: list[Any], later: AsyncGenerator[Any, None]) -> AsyncG
 
 
 def model_of(request: Request, name: str | None) -> Model:
-    """Return the model that a request names, or the first model. Raise ApiError 404 for others."""
-    ready = request.app.state.pool.ready
+    """Return the model that a request names, or the first model.
+
+    Raises:
+        ApiError: 404 if there is no such model, or 503 if it was never loaded. Reading a body loads
+            the model that the body names.
+    """
     settings: ServerSettings = request.app.state.settings
-    chosen = settings.models[0].name if name is None else name
-    if chosen not in ready:
-        found = (own for alias, own in settings.aliases if fnmatchcase(chosen, alias))
-        chosen = next(found, chosen)
-    if chosen not in ready:
-        message = "model: there is no such model here; see /v1/models"
+    chosen = settings.name_of(name)
+    if chosen is None:
+        names = [model.name for model in settings.models]
+        listed = ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
+        message = f"model: there is no such model here; use one of {listed} (see /v1/models)"
         raise ApiError(404, message, param="model", code="model_not_found")
-    return Model(chosen, ready[chosen])
+    request.state.note.model = chosen
+    ready = request.app.state.pool.ready.get(chosen)
+    if ready is None:
+        raise ApiError(503, "the model was not loaded yet; its first request loads it")
+    return Model(chosen, ready)

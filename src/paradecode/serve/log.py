@@ -47,15 +47,19 @@ FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
 
 @dataclass
 class Note:
-    """What the log says about a request. Routes fill it in.
+    """What the log and spans say about a request. Routes fill it in.
 
     It has no prompt, no output and no error message, because an error message may quote the
     request.
+
+    Attributes:
+        ended: when each output of ``done`` ended, in nanoseconds of the clock.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     model: str | None = None
     done: list[Done] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     error: ApiError | None = None
 

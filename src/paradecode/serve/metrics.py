@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -20,6 +21,7 @@ from paradecode.methods.spec_text import name_and_settings, parts_of
 from paradecode.methods.specs import find
 from paradecode.serve.limits import Account
 from paradecode.serve.wire import Accepted, Done, Failure, WorkerStats
+from paradecode.serve.workers import Residence
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 POSITIONS = 32
@@ -103,7 +105,10 @@ class Metrics:
         self._answers.labels(route, str(status)).inc()
 
     def page(
-        self, stats: Mapping[str, Sequence[WorkerStats | None]], restarts: Mapping[str, int]
+        self,
+        stats: Mapping[str, Sequence[WorkerStats | None]],
+        restarts: Mapping[str, int],
+        residence: Mapping[str, Residence] = MappingProxyType({}),
     ) -> bytes:
         """Return the text of `/metrics`.
 
@@ -111,8 +116,10 @@ class Metrics:
             stats: model -> statistics of each of its workers; None for a worker that does not
                 answer now.
             restarts: model -> how many times its workers were restarted.
+            residence: model -> where it is.
         """
         self._workers.stats, self._workers.restarts = stats, restarts
+        self._workers.residence = residence
         return generate_latest(self.registry)
 
     def page_of(self, account: Account) -> bytes:
@@ -216,6 +223,7 @@ class _Workers(Collector):
     def __init__(self) -> None:
         self.stats: Mapping[str, Sequence[WorkerStats | None]] = {}
         self.restarts: Mapping[str, int] = {}
+        self.residence: Mapping[str, Residence] = {}
 
     def collect(self) -> Iterator[Metric]:
         for kind, fields in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, COUNTERS)):
@@ -231,3 +239,16 @@ class _Workers(Collector):
         for model, times in self.restarts.items():
             restarted.add_metric([model], times)
         yield restarted
+        loads = _family(CounterMetricFamily, "model_loads", "Times that it was loaded.", "model")
+        unloads = _family(CounterMetricFamily, "model_unloads", "And unloaded.", "model")
+        said = "Resident memory of its workers; 0 while it is unloaded."
+        resident = _family(GaugeMetricFamily, "model_resident_bytes", said, "model")
+        said = "Weights and K/V memory, as --memory-limit counts them."
+        counted = _family(GaugeMetricFamily, "model_counted_bytes", said, "model")
+        for model, where in self.residence.items():
+            loads.add_metric([model], where.loads)
+            unloads.add_metric([model], where.unloads)
+            held = [one.memory_bytes for one in self.stats.get(model, ()) if one is not None]
+            resident.add_metric([model], sum(held))
+            counted.add_metric([model], where.bytes)
+        yield from (loads, unloads, resident, counted)

@@ -6,21 +6,36 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from paradecode.backends.native.machine import default_threads
-from paradecode.core.checks import attributes, checked, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import wire
 from paradecode.serve.buffer import Bounds
-from paradecode.serve.call import Lost, WorkerCall
+from paradecode.serve.call import Lost, WorkerCall, outputs_of
 from paradecode.serve.carried import FRUITLESS, Carried
 from paradecode.serve.failures import busy, stopping
 from paradecode.serve.replica import Replica
+from paradecode.serve.residency import (
+    Group,
+    OnDemand,
+    Residency,
+    Served,
+    State,
+    not_loaded,
+    residence,
+)
 from paradecode.serve.spare import Spare
 from paradecode.serve.worker.settings import WorkerSettings
-from paradecode.serve.workers import COME_BACK, Events, Observer, RequestFailed, Workers
+from paradecode.serve.workers import (
+    COME_BACK,
+    Events,
+    Observer,
+    RequestFailed,
+    Residence,
+    Workers,
+)
 
 MAX_LIVE = 8192
 """The most requests, over all models, that the front process holds. Further ones get a 429."""
@@ -36,18 +51,6 @@ LOAD_SECONDS = 600.0
 
 ANSWER_SECONDS = 1.0
 """Seconds after which a worker that does not answer is left out of the statistics."""
-
-
-@dataclass(frozen=True)
-class Served:
-    """One model of the server: its public name, how to load it, and the number of its workers."""
-
-    name: str
-    worker: WorkerSettings
-    replicas: int = checked(whole(1, 4096), 1)
-
-    def __post_init__(self) -> None:
-        attributes(self)
 
 
 def share_cores(models: Sequence[Served]) -> list[Served]:
@@ -82,6 +85,7 @@ class Pool(Workers):
             cancelled (503).
         hang_seconds: the most seconds for which a worker that has work may be silent.
         load_seconds: seconds in which a worker must load its model.
+        on_demand: when to load and unload models; None means that all are always loaded.
 
     Raises:
         InvalidInput: if there is no model, or if two have the same name.
@@ -94,6 +98,7 @@ class Pool(Workers):
         bounds: Bounds | None = None,
         hang_seconds: float = HANG_SECONDS,
         load_seconds: float = LOAD_SECONDS,
+        on_demand: OnDemand | None = None,
     ) -> None:
         super().__init__(observe)
         names = [model.name for model in models]
@@ -101,30 +106,37 @@ class Pool(Workers):
             raise InvalidInput("models", names, "give at least one, each with a name of its own")
         self._bounds = bounds
         self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
-        self._models = {model.name: model for model in share_cores(models)}
-        self._replicas: dict[str, list[Replica]] = {}
+        if on_demand is None:
+            models = share_cores(models)
+        self._groups = {model.name: Group(model, self._replica) for model in models}
         self._live: set[str] = set()
-        self._turns = {model.name: asyncio.Lock() for model in models}
-        """Model name -> lock. Requests that may have killed workers run one at a time under it."""
         self._changes = asyncio.Event()
-        self._spare = Spare(any(model.replicas == 1 for model in models))
+        alone = any(model.replicas == 1 for model in models)
+        self._spare = Spare(alone or on_demand is not None, soon=on_demand is not None)
+        self._residency = None if on_demand is None else Residency(self._groups, on_demand)
+
+    def _replica(self, model: Served, known: wire.Ready | None) -> Replica:
+        warm = self._residency is None  # Otherwise a request waits for the model.
+        return Replica(
+            model.name, model.worker.model_copy(update={"warm": warm}),
+            partial(self._observe, model.name), self._changes.set,
+            self._hang_seconds, self._load_seconds, self._spare, known,
+        )  # fmt: skip
 
     async def start(self) -> None:
         """Start all workers, and return when all of them are ready.
 
+        If models are loaded on demand, only a spare process is started.
+
         Raises:
-            InvalidInput: if a model cannot be loaded with its settings, or not in time. All workers
-                are closed first.
+            InvalidInput: if a model cannot be loaded with its settings, or not in time, or if it
+                alone needs more memory than all models may have. All workers are closed first.
         """
-        for name, model in self._models.items():
-            self._replicas[name] = [
-                Replica(
-                    name, model.worker, partial(self._observe, name), self._changes.set,
-                    self._hang_seconds, self._load_seconds, self._spare,
-                )
-                for _ in range(model.replicas)
-            ]  # fmt: skip
-        starts = [asyncio.create_task(replica.start()) for replica in self._all()]
+        if self._residency is None:
+            starts = [asyncio.create_task(group.start()) for group in self._groups.values()]
+        else:
+            starts = [asyncio.create_task(self._residency.start())]
+            starts.append(asyncio.create_task(self._spare.prepare()))
         try:
             await asyncio.gather(*starts)
         except BaseException:
@@ -135,34 +147,59 @@ class Pool(Workers):
             raise
 
     @property
+    def _replicas(self) -> dict[str, list[Replica]]:
+        """Name of each model that has workers -> its workers."""
+        return {name: group.replicas for name, group in self._groups.items() if group.replicas}
+
+    @property
     def ready(self) -> Mapping[str, wire.Ready]:
-        known = {name: [r.known for r in group] for name, group in self._replicas.items()}
-        return {name: said[0] for name, said in known.items() if said and said[0] is not None}
+        known = {
+            name: group.replicas[0].known if group.replicas else group.known
+            for name, group in self._groups.items()
+        }
+        return {name: said for name, said in known.items() if said is not None}
 
     @property
     def healthy(self) -> bool:
-        groups = self._replicas.values()
-        return bool(groups) and all(any(replica.well for replica in group) for group in groups)
+        if self._residency is None and not self._replicas:
+            return False
+        groups = [group for group in self._groups.values() if group.replicas]
+        return all(
+            group.state is State.LOADING or any(r.well for r in group.replicas) for group in groups
+        )
 
     @property
     def restarts(self) -> dict[str, int]:
-        groups = self._replicas.items()
-        return {name: sum(replica.restarts for replica in group) for name, group in groups}
+        return {name: group.restarts for name, group in self._groups.items()}
+
+    @property
+    def residence(self) -> dict[str, Residence]:
+        return {name: residence(group) for name, group in self._groups.items()}
+
+    async def introduce(self, model: str, id: str, key: str, seconds: float) -> None:
+        group = self._groups[model]
+        if self._residency is not None and model not in self.ready:
+            try:
+                await self._residency.enter(group, id, key, 1, seconds)
+            finally:
+                self._residency.leave(group, id)
 
     async def submit(self, model: str, request: wire.Generate) -> Events:
-        if model not in self._replicas:  # Anybody may invent names, so no metric.
+        group = self._groups.get(model)
+        if group is None:  # Anybody may invent names, so no metric.
             yield self._unknown(request.id, model)
             return
-        refused = self._refusal(model, request)
+        refused = self._refusal(group, request)
         if refused is not None:
             yield self._failed(model, refused)
             return
         self._live.add(request.id)
-        call, turn = None, self._turns[model]
+        call, turn = None, group.turn
         carried, holds = Carried(request), False
         try:
+            await self._enter(group, request)
             while True:
-                replica = await self._pick(model, request.id, carried)
+                replica = await self._pick(group, request.id, carried)
                 call = WorkerCall(carried.message(), self._bounds, carried.accepted, carried.done)
                 await _send(replica, call)
                 async for event in call.events():
@@ -188,6 +225,7 @@ class Pool(Workers):
             if call is not None:
                 call.unwanted = True
                 replica.cancel(call)
+            self._leave(group, request.id)
 
     async def stats(self) -> dict[str, list[wire.WorkerStats | None]]:
         found = iter(await asyncio.gather(*map(self._stats, self._all())))
@@ -198,8 +236,8 @@ class Pool(Workers):
         return answer if isinstance(answer, wire.WorkerStats) else None
 
     async def blocks(self, model: str, since: Mapping[str, int]) -> dict[str, wire.CachedBlocks]:
-        group = self._replicas.get(model, ())
-        asked = {f"{at}.{replica.restarts}": replica for at, replica in enumerate(group)}
+        group = self._groups[model]
+        asked = {f"{at}.{group.loads}.{one.restarts}": one for at, one in enumerate(group.replicas)}
         questions = (
             _told(one, wire.AskBlocks(id=self._question(), since=since.get(name)))
             for name, one in asked.items()
@@ -212,8 +250,7 @@ class Pool(Workers):
 
         Return whether all ended in time.
         """
-        self.draining = True
-        self._changes.set()
+        self._end_waits()
         await asyncio.gather(*(replica.drain() for replica in self._all()))
         lives = [replica.life for replica in self._all() if replica.life is not None]
         if not lives:
@@ -223,35 +260,55 @@ class Pool(Workers):
 
     def stop(self) -> None:
         """End every request with a failure (503), which its reader sees."""
-        self.draining = True
-        self._changes.set()
+        self._end_waits()
         for replica in self._all():
             replica.stop()
 
     async def close(self) -> None:
         """End every worker. Requests that still run fail with 503."""
-        self.draining = True
+        self._end_waits()
+        if self._residency is not None:
+            await self._residency.close()
         await asyncio.gather(*(replica.close() for replica in self._all()))
         await self._spare.close()
+
+    def _end_waits(self) -> None:
+        self.draining = True
+        self._changes.set()
+        if self._residency is not None:
+            self._residency.stop()
 
     def _all(self) -> list[Replica]:
         return [replica for group in self._replicas.values() for replica in group]
 
     def _unknown(self, id: str, model: str) -> wire.Failure:
-        message = f"there is no model {model[:80]!r}; use one of {', '.join(self._replicas)}"
+        message = f"there is no model {model[:80]!r}; use one of {', '.join(self._groups)}"
         return wire.Failure(id=id, status=404, param="model", message=message)
 
-    def _refusal(self, model: str, request: wire.Generate) -> wire.Failure | None:
+    def _refusal(self, group: Group, request: wire.Generate) -> wire.Failure | None:
         id = request.id
         if self.draining:
             return stopping(id)
         if len(self._live) >= MAX_LIVE:
             return busy(id, "the server holds too many requests; try again later")
-        if id in self._live or any(id in replica.calls for replica in self._replicas[model]):
+        if id in self._live or any(id in replica.calls for replica in group.replicas):
             return wire.Failure(id=id, status=400, param="id", message="the id is in use")
         return None
 
-    async def _pick(self, model: str, id: str, carried: Carried | None = None) -> Replica:
+    async def _enter(self, group: Group, request: wire.Generate | wire.Question) -> None:
+        """Wait until the request's model is loaded. Raise RequestFailed if it cannot be."""
+        if self._residency is None:
+            return
+        key, outputs, deadline = "", 0, None
+        if isinstance(request, wire.Generate):
+            key, outputs, deadline = request.key, outputs_of(request), request.deadline
+        await self._residency.enter(group, request.id, key, outputs, deadline)
+
+    def _leave(self, group: Group, id: str) -> None:
+        if self._residency is not None:
+            self._residency.leave(group, id)
+
+    async def _pick(self, group: Group, id: str, carried: Carried | None = None) -> Replica:
         """Choose the worker with the least unfinished work; wait a limited time for a starting one.
 
         Args:
@@ -267,7 +324,7 @@ class Pool(Workers):
         while not self.draining:
             able = [
                 one
-                for one in self._replicas[model]
+                for one in group.replicas
                 if one.open and one.ready is not None
                 and not (carried and carried.accepted and carried.bits != one.ready.bits)
             ]  # fmt: skip
@@ -276,6 +333,8 @@ class Pool(Workers):
                 if carried is not None and chosen.ready is not None:
                     carried.bits = chosen.ready.bits
                 return chosen
+            if self._residency is not None and (group.failing or not group.replicas):
+                raise not_loaded(id, group.hidden(group.failing or "its worker ended"))
             left = limit - time.monotonic()
             if left <= 0:
                 break
@@ -286,9 +345,14 @@ class Pool(Workers):
         raise RequestFailed(wire.Failure(id=id, status=503, message=message, retry_after=COME_BACK))
 
     async def _ask(self, model: str, question: wire.Question) -> wire.Event:
-        if model not in self._replicas:
+        group = self._groups.get(model)
+        if group is None:
             raise RequestFailed(self._unknown(question.id, model))
-        return await _answer(await self._pick(model, question.id), question)
+        try:
+            await self._enter(group, question)
+            return await _answer(await self._pick(group, question.id), question)
+        finally:
+            self._leave(group, question.id)
 
 
 async def _send(replica: Replica, call: WorkerCall) -> None:

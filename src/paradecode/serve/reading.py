@@ -17,6 +17,7 @@ from paradecode.serve.errors import ApiError
 from paradecode.serve.limits import Account
 from paradecode.serve.protocol.base import AnyBody, settle, validated
 from paradecode.serve.settings import ServerSettings
+from paradecode.serve.sse import unless_gone
 from paradecode.serve.unpacking import CODINGS, room, unpacked
 
 T = TypeVar("T")
@@ -54,7 +55,11 @@ class ArrivingBodies:
 
 
 def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
-    """Return a FastAPI dependency that reads a request's body as a ``kind``, or refuses it."""
+    """Return a FastAPI dependency that reads a request's body as a ``kind``, or refuses it.
+
+    It also loads the model that the body names, if this model was never loaded. The route then
+    knows the model's context and template.
+    """
 
     async def read(request: Request) -> AnyBody:
         settings, account = request.app.state.settings, request.state.account
@@ -71,15 +76,27 @@ def reading(kind: type[AnyBody]) -> Callable[[Request], Awaitable[AnyBody]]:
             parsed = partial(_parsed, kind, settings, body, coding, most)
             made, ignored = await apart(request, parsed)
             request.state.note.ignored += ignored
-            return made
         except asyncio.TimeoutError:
             raise ApiError(408, "the body took too long to arrive") from None
         except ClientDisconnect:
             raise ApiError(400, "the body ended early") from None
         finally:
             request.app.state.bodies.remove(account, len(body) + held)
+        await _introduce(request, getattr(made, "model", None))
+        return made
 
     return read
+
+
+async def _introduce(request: Request, named: str | None) -> None:
+    """Load the model of a request if it was never loaded. Raise RequestFailed if that fails."""
+    state, settings = request.app.state, request.app.state.settings
+    name = settings.name_of(named)
+    if settings.on_demand is not None and name is not None and name not in state.pool.ready:
+        request.state.note.model = name
+        id, key = request.state.note.id, request.state.account.tenant
+        loading = state.pool.introduce(name, id, key, settings.request_seconds)
+        await unless_gone(request, loading)
 
 
 async def apart(request: Request, work: Callable[[], T]) -> T:

@@ -62,6 +62,7 @@ class Replica:
             worker answers between two forwards, whatever it is busy with.
         load_seconds: seconds after which a worker that has not loaded its model is killed.
         spare: starts the worker's processes.
+        known: what a worker of this model said when it was ready, earlier.
 
     Attributes:
         ready: the worker's message after loading the model; None while the worker does not run.
@@ -71,6 +72,7 @@ class Replica:
         life: the task that reads events; it ends when the worker will not be restarted.
         served: number of calls that the worker has received.
         restarts: how many times the worker was restarted.
+        failed: why the worker could not be restarted the last time; None if it could.
     """
 
     def __init__(
@@ -82,13 +84,15 @@ class Replica:
         hang_seconds: float,
         load_seconds: float,
         spare: Spare,
+        known: wire.Ready | None = None,
     ) -> None:
         self._name, self._settings, self._spare = name, settings, spare
         self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
         self._look = min(hang_seconds / LOOKS, LOOK)
         self._observe, self._changed = observe, changed
         self.ready: wire.Ready | None = None
-        self.known: wire.Ready | None = None
+        self.known = known
+        self.failed: str | None = None
         self.calls: dict[str, WorkerCall] = {}
         self.life: asyncio.Task[None] | None = None
         self.leaving = self._ending = self._hung = self._useful = False
@@ -178,7 +182,9 @@ class Replica:
         process = self._process = await self._spare.take()
         clock = asyncio.create_task(self._time_loading())
         try:
-            await self._write(self._settings.line())
+            # What the last worker measured need not be measured again.
+            costs = {} if self.known is None else {"costs": self.known.costs}
+            await self._write(self._settings.model_copy(update=costs).line())
             event, _ = await self._read() or (None, 0)
         finally:
             clock.cancel()
@@ -219,11 +225,12 @@ class Replica:
             pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
             self.restarts += 1
             try:
-                failed = await self._launch()
+                self.failed = await self._launch()
             except OSError as error:
-                failed = str(error)
-            if failed is not None:
-                _log.error("a worker of %s did not start: %s", self._name, failed)
+                self.failed = str(error)
+            if self.failed is not None:
+                _log.error("a worker of %s did not start: %s", self._name, self.failed)
+                self._changed()
 
     async def _time_loading(self) -> None:
         """Kill the worker if it has not loaded in time. The time is counted as in ``_watch``."""

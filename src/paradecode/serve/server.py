@@ -54,6 +54,7 @@ async def serve(settings: ServerSettings, announce: Callable[[str, Pool], None])
         pool = Pool(
             settings.models, metrics.observe,
             hang_seconds=settings.hang_seconds, load_seconds=settings.load_seconds,
+            on_demand=settings.on_demand,
         )  # fmt: skip
         app = asyncio.create_task(asyncio.to_thread(configured, settings, pool, metrics))
         await pool.start()
@@ -155,3 +156,5 @@ class _Server(uvicorn.Server):
         app: Any = self.config.app
         if app.state.log is not None:
             await asyncio.to_thread(app.state.log.close)
+        if app.state.spans is not None:
+            await asyncio.to_thread(app.state.spans.close)

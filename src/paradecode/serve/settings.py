@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from paradecode.core.checks import attributes, number, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.keys import Key, check_keys
-from paradecode.serve.pool import HANG_SECONDS, LOAD_SECONDS, Served
+from paradecode.serve.pool import HANG_SECONDS, LOAD_SECONDS
+from paradecode.serve.residency import OnDemand, Served
 
 ROUTES = {
     "health": ("/health", "/v1/health"),
@@ -71,6 +73,7 @@ class ServerSettings:
         stored_responses: the most responses that are kept in memory for each key.
         aliases: further names of models: a name, in which ``*`` stands for any text -> a model's
             name.
+        on_demand: when models are loaded and unloaded; None means that all are always loaded.
         open_objects: whether objects may have properties that their JSON schema does not name, as
             in the standard.
         origins: origins of web pages that may use the server from a browser; ``*`` is any.
@@ -101,6 +104,7 @@ class ServerSettings:
     strict: bool = False
     stored_responses: int = 0
     aliases: tuple[tuple[str, str], ...] = ()
+    on_demand: OnDemand | None = None
     open_objects: bool = False
     origins: tuple[str, ...] = ()
     log_requests: bool = True
@@ -138,6 +142,16 @@ class ServerSettings:
                 "host", self.host, "set a key (--api-key or --keys), or --force to serve everybody"
             )
         attributes(self, RANGES)
+
+    def name_of(self, name: str | None) -> str | None:
+        """Return the served model that a request names, or None if there is no such model.
+
+        A request without a name gets the first model.
+        """
+        names = [model.name for model in self.models]
+        if name is None or name in names:
+            return names[0] if name is None else name
+        return next((own for alias, own in self.aliases if fnmatchcase(name, alias)), None)
 
     @property
     def hosts(self) -> tuple[str, ...] | None:

@@ -11,8 +11,11 @@ from paradecode.serve.lines import MAX_LINE
 
 COMMAND = (sys.executable, "-m", "paradecode.serve.worker")
 
-LATER = 3.0
-"""Seconds after which a spare process is started, to leave the processor to the first requests."""
+LATER, SOON = 3.0, 1.0
+"""Seconds after which a spare process is started, to leave the processor to the first requests.
+
+The second number is for servers that load models on demand, which need a spare soon again.
+"""
 
 
 class Spare:
@@ -20,13 +23,18 @@ class Spare:
 
     Args:
         kept: whether to keep a spare process, because a model has no second worker to continue its
-            streams.
+            streams, or is loaded on demand.
+        soon: whether the next spare process will be needed soon.
     """
 
-    def __init__(self, kept: bool) -> None:
-        self._kept = kept
+    def __init__(self, kept: bool, soon: bool = False) -> None:
+        self._kept, self._soon = kept, soon
         self._process: Process | None = None
         self._timer: asyncio.Task[None] | None = None
+
+    async def prepare(self) -> None:
+        """Start the first spare process."""
+        self._process = await _start()
 
     async def take(self) -> Process:
         """Return a process that reads its settings from its first line of input."""
@@ -47,7 +55,7 @@ class Spare:
             await self._process.wait()
 
     async def _keep(self) -> None:
-        await asyncio.sleep(LATER)
+        await asyncio.sleep(SOON if self._soon else LATER)
         self._process = await _start()
 
     async def _stop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from itertools import count
+from typing import NamedTuple
 
 from paradecode.core.errors import ParadecodeError
 from paradecode.serve import wire
@@ -26,6 +27,22 @@ class RequestFailed(ParadecodeError):
     def __init__(self, failure: wire.Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
+
+
+class Residence(NamedTuple):
+    """Where a model is.
+
+    Attributes:
+        status: ``loaded``, ``loading`` or ``unloaded``.
+        loads, unloads: how many times the model was loaded and unloaded.
+        bytes: bytes of weights and K/V memory that count against the bound on memory; 0 without a
+            bound.
+    """
+
+    status: str
+    loads: int
+    unloads: int
+    bytes: int
 
 
 class Workers(ABC):
@@ -58,6 +75,24 @@ class Workers(ABC):
     @abstractmethod
     def restarts(self) -> Mapping[str, int]:
         """Model -> how many times its workers were restarted."""
+
+    @property
+    def residence(self) -> Mapping[str, Residence]:
+        """Model -> where it is. Models that are always loaded may be left out."""
+        return {}
+
+    async def introduce(self, model: str, id: str, key: str, seconds: float) -> None:
+        """Load a model that ``ready`` does not have, because it was never loaded.
+
+        Args:
+            id: unique id of the request that needs the model.
+            key: key of the client.
+            seconds: the longest wait.
+
+        Raises:
+            RequestFailed: if the model cannot be loaded in time.
+        """
+        assert model in self.ready, "only a pool loads models on demand"
 
     @abstractmethod
     def submit(self, model: str, request: wire.Generate) -> Events:

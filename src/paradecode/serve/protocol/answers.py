@@ -223,16 +223,23 @@ class Detokenized(BaseModel):
     content: str
 
 
+class ModelStatus(BaseModel):
+    value: Literal["unloaded", "loading", "loaded"]
+
+
 class ModelCard(BaseModel):
+    """A model. What only its workers know is missing before it is loaded for the first time."""
+
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
-    max_model_len: int
-    families: list[str]
-    decoder: str
-    draft_model: bool
-    chat: bool
+    status: ModelStatus | None = None
+    max_model_len: int | None = None
+    families: list[str] = Field(default_factory=list)
+    decoder: str | None = None
+    draft_model: bool = False
+    chat: bool = False
 
 
 class ModelList(BaseModel):

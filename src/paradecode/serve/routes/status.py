@@ -32,14 +32,15 @@ router = APIRouter()
 @router.get("/v1/models", **gets(ModelList))
 async def models(request: Request) -> Response:
     """List the models that requests may name."""
-    ready = request.app.state.pool.ready
-    return JSONResponse({"object": "list", "data": [_card(*entry) for entry in ready.items()]})
+    names = [model.name for model in request.app.state.settings.models]
+    return JSONResponse({"object": "list", "data": [_card(request, name) for name in names]})
 
 
 @router.get("/v1/models/{name:path}", **gets(ModelCard, 404))
 async def model(request: Request, name: str) -> Response:
     """Describe one model."""
-    return JSONResponse(_card(*model_of(request, name)))
+    chosen = request.app.state.settings.name_of(name) or model_of(request, name).name
+    return JSONResponse(_card(request, chosen))
 
 
 @router.head("/health", include_in_schema=False)
@@ -111,15 +112,20 @@ async def metrics(request: Request) -> Response:
 
 
 async def _page(pool: Workers, counted: Metrics) -> bytes:
-    return counted.page(await pool.stats(), pool.restarts)
+    return counted.page(await pool.stats(), pool.restarts, pool.residence)
 
 
-def _card(name: str, ready: Ready) -> dict[str, Any]:
+def _card(request: Request, name: str) -> dict[str, Any]:
+    """Describe a model. What only its workers know is left out until it is loaded once."""
+    pool = request.app.state.pool
+    card = {"id": name, "object": "model", "created": STARTED, "owned_by": "paradecode"}
+    if request.app.state.settings.on_demand is not None:
+        card["status"] = {"value": pool.residence[name].status}
+    ready: Ready | None = pool.ready.get(name)
+    if ready is None:
+        return card
     return {
-        "id": name,
-        "object": "model",
-        "created": STARTED,
-        "owned_by": "paradecode",
+        **card,
         "max_model_len": ready.context_length,
         "families": ready.families,
         "decoder": ready.decoder,

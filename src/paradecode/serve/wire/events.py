@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Union
+from typing import Annotated, Any, Union
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ class Ready(WireMessage):
         thoughts: whether the template has marks for reasoning, so that a budget can bound it.
         fim: tokens before a prefix, a suffix and the middle, of a model that fills gaps.
         bits: name of the worker's arithmetic. Workers with the same name compute the same bits.
+        costs: measured cost curves of the worker's models, for the next worker of this model.
     """
 
     model: Name
@@ -34,6 +35,7 @@ class Ready(WireMessage):
     thoughts: Flag = False
     fim: Annotated[list[Name], Field(max_length=3)] = field(default_factory=list)
     bits: Name = ""
+    costs: dict[Name, dict[Name, list[Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 
 from paradecode.backends.native import core_is_built
 from paradecode.constraints.thoughts import OPEN
+from paradecode.core.decoder import TARGET
 from paradecode.core.errors import InvalidInput
+from paradecode.engine import cost
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
 from paradecode.search.scorers.scorer import find_scorer
@@ -50,13 +54,17 @@ def main() -> int:
 
     try:
         warm()
+        spare_what_exists()
         settings = WorkerSettings.read(sys.stdin.buffer.readline(MAX_LINE))
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_NAME, LOADED)
+        gc.disable()  # Loading makes a million objects, and they stay.
         llm = load(settings)
         loop = Loop(llm, settings, send)
-        loop.warm()
+        if settings.warm:
+            loop.warm()
         said = ready(llm, settings)
+        gc.enable()
         spare_what_exists()
     except Exception as error:
         send([failure(WORKER, error)])
@@ -96,7 +104,9 @@ def warm() -> None:
 def load(settings: WorkerSettings) -> LLM:
     own = {
         "limits", "queue_requests", "queue_tokens", "max_tokens", "python_constraints", "scorer",
+        "costs", "warm",
     }  # fmt: skip
+    cost.recalled.update(settings.costs)
     find_scorer(settings.scorer)  # A wrong scorer is refused now, and a right one loaded.
     return LLM(**settings.model_dump(exclude=own), limits=settings.engine_limits())
 
@@ -114,6 +124,8 @@ FIM = (
 
 def ready(llm: LLM, settings: WorkerSettings) -> Ready:
     template, known_token = llm.chat_template, llm.tokenizer.token_id
+    models, measured = llm.engine.models, llm.engine.load
+    curves = measured.others | ({} if measured.curve is None else {TARGET: measured.curve})
     return Ready(
         model=llm.model,
         families=list(llm.families),
@@ -128,6 +140,7 @@ def ready(llm: LLM, settings: WorkerSettings) -> Ready:
         and any(OPEN.decode() in source for source in template.sources.values()),
         fim=next((list(marks) for marks in FIM if None not in map(known_token, marks)), []),
         bits=bits(llm, settings),
+        costs={cost.name_of(models[name]): asdict(curve) for name, curve in curves.items()},
     )
 
 

@@ -31,6 +31,10 @@ class WorkerSettings(BaseModel):
         python_constraints: whether requests may ask for the constraint ``python``.
         scorer: spec of the scorer for searches that name none; see
             :func:`paradecode.search.find_scorer`.
+        costs: cost curves that an earlier worker of this server has measured, as in
+            :class:`paradecode.serve.wire.Ready`.
+        warm: whether the worker makes what constraints need before it is ready. Otherwise their
+            first request makes it.
 
     Raises:
         InvalidInput: naming the setting that is unknown or out of range.
@@ -58,6 +62,8 @@ class WorkerSettings(BaseModel):
     max_tokens: Annotated[int, Field(ge=1, lt=1 << 20)] = 1024
     python_constraints: bool = False
     scorer: Path | None = None
+    costs: dict[str, dict[str, list[Any]]] = Field(default_factory=dict)
+    warm: bool = True
 
     def __init__(self, **given: Any) -> None:
         try:
