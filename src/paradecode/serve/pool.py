@@ -18,11 +18,11 @@ from paradecode.serve.carried import FRUITLESS, Carried
 from paradecode.serve.failures import busy, stopping
 from paradecode.serve.replica import Replica
 from paradecode.serve.residency import (
-    Group,
+    LoadState,
     OnDemand,
+    ReplicaGroup,
     Residency,
     Served,
-    State,
     not_loaded,
     residence,
 )
@@ -108,7 +108,7 @@ class Pool(Workers):
         self._hang_seconds, self._load_seconds = hang_seconds, load_seconds
         if on_demand is None:
             models = share_cores(models)
-        self._groups = {model.name: Group(model, self._replica) for model in models}
+        self._groups = {model.name: ReplicaGroup(model, self._replica) for model in models}
         self._live: set[str] = set()
         self._changes = asyncio.Event()
         alone = any(model.replicas == 1 for model in models)
@@ -165,7 +165,8 @@ class Pool(Workers):
             return False
         groups = [group for group in self._groups.values() if group.replicas]
         return all(
-            group.state is State.LOADING or any(r.well for r in group.replicas) for group in groups
+            group.state is LoadState.LOADING or any(r.well for r in group.replicas)
+            for group in groups
         )
 
     @property
@@ -285,7 +286,7 @@ class Pool(Workers):
         message = f"there is no model {model[:80]!r}; use one of {', '.join(self._groups)}"
         return wire.Failure(id=id, status=404, param="model", message=message)
 
-    def _refusal(self, group: Group, request: wire.Generate) -> wire.Failure | None:
+    def _refusal(self, group: ReplicaGroup, request: wire.Generate) -> wire.Failure | None:
         id = request.id
         if self.draining:
             return stopping(id)
@@ -295,7 +296,7 @@ class Pool(Workers):
             return wire.Failure(id=id, status=400, param="id", message="the id is in use")
         return None
 
-    async def _enter(self, group: Group, request: wire.Generate | wire.Question) -> None:
+    async def _enter(self, group: ReplicaGroup, request: wire.Generate | wire.Question) -> None:
         """Wait until the request's model is loaded. Raise RequestFailed if it cannot be."""
         if self._residency is None:
             return
@@ -304,11 +305,11 @@ class Pool(Workers):
             key, outputs, deadline = request.key, outputs_of(request), request.deadline
         await self._residency.enter(group, request.id, key, outputs, deadline)
 
-    def _leave(self, group: Group, id: str) -> None:
+    def _leave(self, group: ReplicaGroup, id: str) -> None:
         if self._residency is not None:
             self._residency.leave(group, id)
 
-    async def _pick(self, group: Group, id: str, carried: Carried | None = None) -> Replica:
+    async def _pick(self, group: ReplicaGroup, id: str, carried: Carried | None = None) -> Replica:
         """Choose the worker with the least unfinished work; wait a limited time for a starting one.
 
         Args:

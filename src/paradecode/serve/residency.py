@@ -56,11 +56,11 @@ class Served:
         attributes(self)
 
 
-class State(Enum):
+class LoadState(Enum):
     UNLOADED, LOADING, LOADED = "unloaded", "loading", "loaded"
 
 
-class Group:
+class ReplicaGroup:
     """The workers of one model.
 
     Args:
@@ -82,7 +82,7 @@ class Group:
         self, served: Served, make: Callable[[Served, wire.Ready | None], Replica]
     ) -> None:
         self.served, self._make = served, make
-        self.state = State.UNLOADED
+        self.state = LoadState.UNLOADED
         self.replicas: list[Replica] = []
         self.known: wire.Ready | None = None
         self.turn = asyncio.Lock()
@@ -112,11 +112,11 @@ class Group:
     @property
     def admits(self) -> bool:
         """Whether a request may use the workers now."""
-        return self.state is State.LOADED and not self.leaving
+        return self.state is LoadState.LOADED and not self.leaving
 
     async def start(self) -> None:
         """Start the workers. Raise InvalidInput if one cannot load the model; then none runs."""
-        self.state = State.LOADING
+        self.state = LoadState.LOADING
         self.replicas = [self._make(self.served, self.known) for _ in range(self.served.replicas)]
         starts = [asyncio.create_task(replica.start()) for replica in self.replicas]
         try:
@@ -126,9 +126,9 @@ class Group:
                 start.cancel()
             await asyncio.gather(*starts, return_exceptions=True)
             await self.close()
-            self.state = State.UNLOADED
+            self.state = LoadState.UNLOADED
             raise
-        self.state, self.used = State.LOADED, time.monotonic()
+        self.state, self.used = LoadState.LOADED, time.monotonic()
         self.loads += 1
         self.known = self.replicas[0].known
 
@@ -138,7 +138,7 @@ class Group:
         await self.close()
         self.known = self.replicas[0].known
         self._restarts, self.replicas = self.restarts, []
-        self.state, self.leaving = State.UNLOADED, False
+        self.state, self.leaving = LoadState.UNLOADED, False
         self.unloads += 1
 
     async def close(self) -> None:
@@ -167,7 +167,7 @@ class Residency:
         groups: all models.
     """
 
-    def __init__(self, groups: Mapping[str, Group], rules: OnDemand) -> None:
+    def __init__(self, groups: Mapping[str, ReplicaGroup], rules: OnDemand) -> None:
         self._groups, self._rules = groups, rules
         self._room, self._changes = asyncio.Lock(), asyncio.Event()
         self._stopped = False
@@ -205,7 +205,7 @@ class Residency:
         await asyncio.gather(*(t for t in tasks if t is not None), return_exceptions=True)
 
     async def enter(
-        self, group: Group, id: str, key: str, outputs: int, seconds: float | None
+        self, group: ReplicaGroup, id: str, key: str, outputs: int, seconds: float | None
     ) -> None:
         """Wait until the model is loaded, and count the request as a user until ``leave``.
 
@@ -241,7 +241,7 @@ class Residency:
         failed = task.result() if task.done() else None
         raise not_loaded(id, failed or f"this took longer than {seconds or 0:.3g} s")
 
-    def leave(self, group: Group, id: str) -> None:
+    def leave(self, group: ReplicaGroup, id: str) -> None:
         """End what ``enter`` began, also if that was cancelled or failed."""
         group.waiting.pop(id, None)
         if id in group.users:
@@ -249,7 +249,7 @@ class Residency:
             group.used = time.monotonic()
         self._changes.set()
 
-    async def _load(self, group: Group) -> str | None:
+    async def _load(self, group: ReplicaGroup) -> str | None:
         """Load a model for the requests that wait for it. Return why that failed, or None."""
         try:
             async with self._room:
@@ -260,7 +260,7 @@ class Residency:
                     await self._make_room(group)
                     if not group.waiting:
                         return None
-                    group.state = State.LOADING  # From now on its memory counts.
+                    group.state = LoadState.LOADING  # From now on its memory counts.
             if not group.admits:
                 await group.start()
             group.users.update(group.waiting)
@@ -272,12 +272,12 @@ class Residency:
             group.failed, group.failed_until = group.hidden(said), time.monotonic() + COME_BACK
             return group.failed
         finally:
-            if group.state is not State.LOADED:
-                group.state, group.replicas = State.UNLOADED, []
+            if group.state is not LoadState.LOADED:
+                group.state, group.replicas = LoadState.UNLOADED, []
             group.loading = None
             self._changes.set()
 
-    async def _measure(self, group: Group) -> None:
+    async def _measure(self, group: ReplicaGroup) -> None:
         """Set the size of a model, if there is a bound and its files are new or have changed."""
         limit, worker = self._rules.memory_bytes, group.served.worker
         if limit is None:
@@ -291,12 +291,12 @@ class Residency:
             raise TooLarge(group.name, size, limit)
         group.size, group.files = size, files
 
-    async def _make_room(self, group: Group) -> None:
+    async def _make_room(self, group: ReplicaGroup) -> None:
         """Unload other models until this one fits. Return early if nobody waits for it any more."""
         limit = self._rules.memory_bytes
         try:
             while limit is not None and group.waiting:
-                held = [one for one in self._groups.values() if one.state is not State.UNLOADED]
+                held = [one for one in self._groups.values() if one.state is not LoadState.UNLOADED]
                 short = sum(one.size for one in held) + group.size - limit
                 if short <= 0:
                     return
@@ -326,10 +326,10 @@ class Residency:
             else:
                 await self._wait(min((one.used + seconds - now for one in idle), default=None))
 
-    async def _unload(self, groups: list[Group]) -> bool:
+    async def _unload(self, groups: list[ReplicaGroup]) -> bool:
         """Unload those that leave and have no users. Return whether there were any."""
         gone = [
-            one for one in groups if one.leaving and one.state is State.LOADED and not one.users
+            one for one in groups if one.leaving and one.state is LoadState.LOADED and not one.users
         ]
         await asyncio.gather(*(one.unload() for one in gone))
         return bool(gone)
@@ -352,11 +352,11 @@ class TooLarge(InvalidInput):
         super().__init__("model", name, fix)
 
 
-def _first_to_leave(group: Group) -> tuple[bool, bool, float]:
+def _first_to_leave(group: ReplicaGroup) -> tuple[bool, bool, float]:
     return not group.leaving, bool(group.users or group.waiting), group.used
 
 
-def residence(group: Group) -> Residence:
+def residence(group: ReplicaGroup) -> Residence:
     """Return what clients and metrics may know about where a model is."""
     held = group.size if group.replicas else 0
     return Residence(group.state.value, group.loads, group.unloads, held)
