@@ -45,16 +45,19 @@ def families() -> str:
 
 
 def used() -> str:
-    """Return the table of the most used small models, and whether each opens."""
+    """Return which of the most used small models open, and which do not."""
     listed = json.loads(LISTED.read_text("utf-8"))
     opens = {*BY_CLASS, *ARCHITECTURES, *WRAPPED}
-    lines = [f"Of {listed['source']} ({listed['date']}):", "", "| models | opens |", "|---|---|"]
-    lines += [f"| {name} | {'yes' if kind in opens else 'no'} |" for name, kind in listed["models"]]
-    return "\n".join(lines)
+    found = [[name for name, kind in listed["models"] if (kind in opens) == known]
+             for known in (True, False)]  # fmt: skip
+    return (
+        f"Of the most used small models ({listed['source']}, {listed['date']}) these open:"
+        f" {'; '.join(found[0])}. These do not: {'; '.join(found[1])}."
+    )
 
 
 def main(page: str) -> None:
-    """Write both tables into the page."""
+    """Write the table and the list into the page."""
     put(Path(page), "families", families())
     put(Path(page), "used", used())
 
