@@ -19,7 +19,7 @@ from paradecode.testing.toy import ToyBackend, toy_config
 from tiers import examples
 
 CONTEXT = 72
-TOY = ToyBackend(toy_config(context_length=CONTEXT))
+TOY = ToyBackend(toy_config(context_length=CONTEXT, windows=(0, 11)))
 STEM = tuple(4 + (5 * i * i + 2 * i) % 24 for i in range(40))
 PROMPTS = st.builds(
     lambda shared, own: (*STEM[:shared], *own),
