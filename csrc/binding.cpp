@@ -1,5 +1,5 @@
-// The Python face of the core: what every part shares, and C++ errors as the exceptions of
-// paradecode.core.errors.
+// Binds the core to Python: defines what all parts of the module share, and turns C++ errors into
+// the exceptions of paradecode.core.errors.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>

@@ -15,7 +15,7 @@ std::uint8_t with_bit(std::uint8_t value, bool bit, int place) {
   return static_cast<std::uint8_t>(value | static_cast<unsigned>(bit) << place);
 }
 
-// Blocks of 32: half the inputs in the low nibbles, then half in the high ones.
+// Blocks of 32 hold one half of the inputs in the low nibbles, then the other in the high ones.
 void read_nibbles(const std::uint8_t* p, std::uint8_t* values) {
   for (int i = 0; i < 16; ++i) {
     values[i] = low(p[i]);
@@ -27,7 +27,7 @@ void add_fifth_bits(const std::uint8_t* p, std::uint8_t* values) {
   for (int i = 0; i < 32; ++i) values[i] = with_bit(values[i], (p[i / 8] >> i % 8 & 1U) != 0, 4);
 }
 
-// Eight scales and eight minima of six bits each, as Q4_K and Q5_K pack them.
+// Reads eight scales and eight minima of six bits each, as Q4_K and Q5_K pack them.
 void read_k_scales(const std::uint8_t* p, Block& out) {
   for (int j = 0; j < 8; ++j) {
     if (j < 4) {
@@ -65,7 +65,7 @@ void read_q3_k(const std::uint8_t* p, Block& out) {
   out.d = read16(p + 108);
 }
 
-// Q4_K, and Q5_K with a fifth bit: pairs of 32 inputs share the bytes of their nibbles.
+// Reads Q4_K, and Q5_K with a fifth bit: pairs of 32 inputs share the bytes of their nibbles.
 void read_q45_k(const std::uint8_t* p, bool fifth, Block& out) {
   out.d = read16(p);
   out.dmin = read16(p + 2);

@@ -1,4 +1,4 @@
-// Quantised blocks as files have them (GGUF's layouts), read into plain integers and scales.
+// Reads quantised blocks as files store them (GGUF's layouts) into plain integers and scales.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace paradecode {
 
-// How the rows that are handed to `pack_row` are stored.
+// Says how the rows that are handed to `pack_row` are stored.
 enum class Source : int {
   F32 = 0,
   F16 = 1,
@@ -42,9 +42,9 @@ struct Block {
 };
 
 struct BlockShape {
-  int size;   // inputs of a block; 1 for floats
-  int bytes;  // of a block in the file
-  int step;   // inputs that share a factor
+  int size;   // number of inputs of a block; 1 for floats
+  int bytes;  // size of a block in the file
+  int step;   // number of inputs that share a factor
   int offset;
 };
 
@@ -71,7 +71,7 @@ constexpr BlockShape block_shape(Source source) {
 
 constexpr bool is_float(Source source) { return block_shape(source).size == 1; }
 
-// The format that keeps a source's weights as they are.
+// Returns the format that keeps a source's weights as they are.
 constexpr Format own_format(Source source) {
   switch (source) {
     case Source::F32: return Format::F32;
@@ -96,7 +96,7 @@ constexpr Format own_format(Source source) {
 // Reads one block; `source` is not a float.
 void read_block(Source source, const std::uint8_t* p, Block& out);
 
-// The values of a block as float32, rounded as GGUF's own readers do.
+// Returns the values of a block as float32, rounded as GGUF's own readers do.
 void block_values(Source source, const Block& block, float* out);
 
 }  // namespace paradecode

@@ -5,9 +5,11 @@
 namespace paradecode {
 namespace {
 
-constexpr std::int64_t kStep = 32;  // STEP: contexts are rounded down to a multiple
+// STEP of engine/cost.py: contexts are rounded down to a multiple of it.
+constexpr std::int64_t kStep = 32;
 
-// Straight lines between points; beyond the last one with the last slope, never below the first.
+// Interpolates linearly between points. Beyond the last point the last slope goes on, and the
+// result is never below the first value.
 double line(double x, const std::vector<double>& xs, const std::vector<double>& ys) {
   if (x <= xs.front() || xs.size() == 1) return ys.front();
   const auto found = std::lower_bound(xs.begin(), xs.end(), x) - xs.begin();

@@ -1,5 +1,5 @@
-// What a step costs. The meaning is that of engine/cost.py; all numbers are float64 and come about
-// in the same order, so that every decision is the same.
+// Computes what a step costs, as engine/cost.py defines it. All numbers are float64 and are
+// computed in the same order, so that every decision is the same.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace paradecode {
 
-// Seconds of a forward by its rows and the tokens that they see. Both lists ascend.
+// Holds the seconds of a forward by its rows and the tokens that they see. Both lists ascend.
 struct CostCurve {
   std::vector<double> rows;
   std::vector<double> contexts;
@@ -16,10 +16,10 @@ struct CostCurve {
   double at(std::int64_t count, std::int64_t context) const;
 };
 
-// What a step takes by the rows that one of its sequences has in it.
+// Computes the seconds of a step from the number of rows that one sequence has in it.
 class StepSeconds {
  public:
-  // others: rows of the other sequences; overhead, draft: seconds beside the forward, and of a
+  // others: rows of the other sequences; overhead: seconds beside the forward; draft: seconds of a
   // draft that is verified.
   StepSeconds(const CostCurve& curve, std::int64_t others, std::int64_t length, double overhead,
               double draft)

@@ -1,5 +1,5 @@
-// From a format that is known when the program runs to one that a template can be made of. In an
-// unnamed namespace: files that are compiled for different processors must not share code.
+// Calls a template with a format that is known only when the program runs. The code is in an
+// unnamed namespace, because files that are compiled for different processors must not share code.
 #pragma once
 
 #include "types.hpp"
@@ -12,7 +12,7 @@ struct FormatIs {
   static constexpr Format value = Kind;
 };
 
-// call(FormatIs<format>()).
+// Returns call(FormatIs<format>()).
 template <int Number = 0, class Call>
 inline void with_format(Format format, Call call) {
   if constexpr (Number < kFormats) {

@@ -1,5 +1,5 @@
-// Norm, activation quantiser and activations over `Simd`, the sixteen lanes of the translation
-// unit.
+// Norms, activation quantiser and activation functions over `Simd`, the sixteen lanes of the
+// translation unit.
 #pragma once
 
 #include <bit>
@@ -10,12 +10,12 @@
 namespace paradecode {
 namespace {
 
-// Adding this rounds a float to the nearest even integer and leaves that in the low bits.
+// Adding this number rounds a float to the nearest even integer, and leaves that in the low bits.
 inline constexpr float kRounder = 12582912.0F;
 
-// e^x to about 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent.
+// Computes e^x to about 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent.
 inline Simd::F exp_lanes(Simd::F x) {
-  // A NaN must be the second operand to survive the comparisons.
+  // Comparisons keep a NaN only if it is the second operand.
   x = Simd::max(Simd::all(-87.3F), Simd::min(Simd::all(88.3F), x));
   const Simd::F shifted = Simd::fma(x, Simd::all(1.44269504F), Simd::all(kRounder));
   const Simd::F n = Simd::sub(shifted, Simd::all(kRounder));
@@ -73,7 +73,7 @@ inline void layer_norm(const float* values, const float* weight, const float* bi
   }
 }
 
-// x times the sigmoid of t.
+// Computes x times the sigmoid of t.
 inline Simd::F gated(Simd::F x, Simd::F t) {
   const Simd::F e = exp_lanes(Simd::sub(Simd::zero(), t));
   return Simd::div(x, Simd::add(Simd::all(1.0F), e));
@@ -176,7 +176,7 @@ inline void add_rows(const float* const* rows, const float* weights, int count, 
   for (; at < size; at += kLanes) add_chunks<1>(rows, weights, count, at, out);
 }
 
-// Rounds groups of 32 values to signed bytes times (largest magnitude / 127).
+// Rounds groups of 32 values to signed bytes; a byte stands for (largest magnitude / 127).
 inline void quantise(const float* values, int group, int groups, int row, const Activations& out) {
   const Simd::I magnitude_bits = Simd::int_all(0x7FFFFFFF);
   for (int g = group; g < group + groups; ++g, values += kGroup) {
@@ -186,7 +186,7 @@ inline void quantise(const float* values, int group, int groups, int row, const 
     const float largest = std::bit_cast<float>(
         Simd::int_top(Simd::int_max(Simd::int_and(Simd::bits(low), magnitude_bits),
                                     Simd::int_and(Simd::bits(high), magnitude_bits))));
-    const bool tiny = largest < 1e-30F;  // its inverse could overflow
+    const bool tiny = largest < 1e-30F;  // the inverse could overflow
     const float scale = tiny ? 0.0F : largest * (1.0F / 127.0F);
     const Simd::F inverse = Simd::all(tiny ? 0.0F : 127.0F / largest);
     const Simd::F rounder = Simd::all(kRounder);

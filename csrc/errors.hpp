@@ -26,7 +26,7 @@ class InvalidInput : public std::exception {
   std::string message_;
 };
 
-// Throws InvalidInput unless `value` lies between both ends.
+// Throws InvalidInput unless `value` lies between the two bounds, both included.
 inline void expect_range(const char* field, std::int64_t value, std::int64_t least,
                          std::int64_t most) {
   if (value < least || value > most)

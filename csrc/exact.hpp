@@ -1,5 +1,5 @@
-// Logarithms, exponentials, cosines and sines whose bits do not depend on the C library, and the
-// state of the floating-point unit that all arithmetic here expects.
+// Computes logarithms, exponentials, cosines and sines whose bits do not depend on the C library,
+// and sets the state of the floating-point unit that all arithmetic here expects.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@
 
 namespace paradecode {
 
-inline constexpr double kLn2High = 6.93147180369123816490e-01;  // 32 bits: its products are exact
+// kLn2High has 32 bits, so that its products are exact.
+inline constexpr double kLn2High = 6.93147180369123816490e-01;
 inline constexpr double kLn2Low = 1.90821492927058770002e-10;
 
 inline constexpr auto kInverseFactorials = [] {
@@ -29,7 +30,7 @@ inline constexpr auto kInverseFactorials = [] {
   return out;
 }();
 
-// The natural logarithm, to about 1 ulp.
+// Computes the natural logarithm to about 1 ulp.
 inline double exact_log(double x) {
   if (!(x > 0)) return x == 0 ? -INFINITY : NAN;
   if (x > 1.7976931348623157e308) return x;
@@ -56,7 +57,7 @@ inline double exact_log(double x) {
   return e * kLn2High - ((half - (s * (half + z * series) + e * kLn2Low)) - f);
 }
 
-// e^x, to about 1 ulp.
+// Computes e^x to about 1 ulp.
 inline double exact_exp(double x) {
   if (!(x > -746.0)) return std::isnan(x) ? x : 0.0;
   if (x > 709.79) return INFINITY;
@@ -72,7 +73,7 @@ inline double exact_exp(double x) {
   return sum * power(whole / 2) * power(whole - whole / 2);
 }
 
-// Cosine and sine of an angle below 10^8, rounded from double precision.
+// Computes cosine and sine of an angle below 10^8, rounded from double precision.
 inline void exact_turn(double angle, float& cosine, float& sine) {
   constexpr double rounder = 6755399441055744.0;
   const double quarters = (angle * 0.63661977236758134308 + rounder) - rounder;
@@ -92,7 +93,7 @@ inline void exact_turn(double angle, float& cosine, float& sine) {
   }
 }
 
-// Rounds to nearest and keeps subnormal numbers while it lives, whatever the caller had set.
+// Sets rounding to nearest with subnormal numbers while the object lives, whatever the caller set.
 class FloatState {
  public:
 #if defined(PARADECODE_X86)

@@ -40,7 +40,7 @@ void score(const float* logits, const float* norm, const MixtureShape& shape, fl
   for (double& value : scores) value /= sum;
 }
 
-// Leaves only the experts of the best groups, which are ranked by the sum of their two best.
+// Keeps only the experts of the best groups; a group's rank is the sum of its two best scores.
 void keep_groups(const MixtureShape& shape, std::vector<double>& ranked) {
   const auto size = static_cast<std::size_t>(shape.experts / shape.groups);
   std::vector<std::pair<double, int>> worth;
@@ -101,7 +101,7 @@ void route(const float* logits, const RouterVectors& vectors, const MixtureShape
   if (shape.groups > 1) keep_groups(shape, ranked);
   order.resize(ranked.size());
   for (std::size_t e = 0; e < order.size(); ++e) order[e] = static_cast<int>(e);
-  // A NaN is no better than anything, and equal ones go by number.
+  // A NaN is no better than any score, and equal scores are ordered by the expert's number.
   const auto value = [&](int e) {
     const double rank = ranked[static_cast<std::size_t>(e)];
     return std::isnan(rank) ? -INFINITY : rank;

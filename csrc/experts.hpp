@@ -1,4 +1,4 @@
-// Mixtures of experts: which experts a row is sent to, and which rows share a product.
+// Mixtures of experts: decides to which experts a row is sent, and which rows share a product.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct MixtureShape {
   int experts = 0;
   int chosen = 0;
   int expert_size = 0;
-  int shared_size = 0;  // of one more MLP for every row, which counts as the last expert
+  int shared_size = 0;  // width of one more MLP for every row, which counts as the last expert
   int groups = 1;
   int chosen_groups = 1;
   Score score = Score::Softmax;
@@ -27,13 +27,14 @@ struct MixtureShape {
   bool normalised = false;
   float scale = 1.0F;
 
-  // Throws InvalidInput.
+  // Throws InvalidInput if the settings do not fit together.
   void check() const;
   int all() const { return experts + (shared_size > 0 ? 1 : 0); }
   int size(int expert) const { return expert < experts ? expert_size : shared_size; }
-  // Of so many rows an expert gets `block` on average.
+  // Returns the number of rows with which an expert gets `block` rows on average.
   int rows_for(int block) const { return block * ((experts + chosen - 1) / chosen); }
-  // At most so many places for the rows of all experts; those of each begin at a whole kRowGroup.
+  // Returns an upper bound of the places for the rows of all experts. The places of each expert
+  // begin at a whole kRowGroup.
   int most_places(int rows) const;
 };
 
@@ -49,12 +50,12 @@ struct RouterVectors {
 void route(const float* logits, const RouterVectors& vectors, const MixtureShape& shape,
            float epsilon, int* experts, float* weights);
 
-// Rows of one expert, at most `kRowBlock` of a forward, side by side.
+// Rows of one expert that lie side by side, at most `kRowBlock` of a forward.
 struct ExpertBlock {
   int expert, place, rows;
 };
 
-// Where each row goes.
+// Says where each row is computed by each of its experts.
 class Routing {
  public:
   // From the `chosen` experts of each row, [rows, chosen], of which -1 is none.

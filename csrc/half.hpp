@@ -1,5 +1,5 @@
-// Half precision and bfloat16 without instructions for them: what the hardware conversions give,
-// bit for bit.
+// Converts half precision and bfloat16 without instructions for them. The results are those of the
+// hardware conversions, bit for bit.
 #pragma once
 
 #include <bit>
@@ -26,7 +26,7 @@ namespace {
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
   const std::uint32_t rest = bits & 0x7FFFFFFFU;
   if (rest > 0x7F800000U) return static_cast<std::uint16_t>(sign | 0x7E00U | (rest >> 13 & 0x3FFU));
-  if (rest >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // rounds to inf
+  if (rest >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // rounds to infinity
   if (rest < 0x38800000U) {
     // Adding 0.5 aligns the subnormal half's last bit with the float's, so the addition rounds.
     const float shifted = std::bit_cast<float>(rest) + 0.5F;

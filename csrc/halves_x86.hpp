@@ -1,4 +1,4 @@
-// Eight lanes to one: halves are put together until one lane is left.
+// Reduces eight lanes to one: the two halves are combined until one lane is left.
 #pragma once
 
 #include <immintrin.h>

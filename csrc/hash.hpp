@@ -1,4 +1,4 @@
-// The hash of instruction sets that have no product of 64-bit lanes.
+// The hash of the noise for instruction sets that have no product of 64-bit lanes.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@ namespace paradecode {
 namespace {
 
 struct PlainHash {
-  // High 32 bits of the SplitMix64 finaliser of base + (id + 1) * golden, for ids first .. + 15.
+  // Returns the high 32 bits of the SplitMix64 finaliser of base + (id + 1) * golden, for ids first
+  // .. + 15.
   static void hash16(std::uint64_t base, std::uint64_t first, std::uint32_t* out) {
     for (std::uint64_t i = 0; i < 16; ++i) {
       std::uint64_t z = base + (first + i + 1) * 0x9E3779B97F4A7C15ULL;

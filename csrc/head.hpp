@@ -1,5 +1,5 @@
-// Draft heads: networks that guess what follows, level after level, in one call; core/head.py
-// says what they are.
+// Draft heads are networks that guess the next tokens, level after level, in one call; core/head.py
+// defines them.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,11 @@ class DraftHead {
     return std::make_shared<HeadMemory>(runs_.networks, runs_.logit_store);
   }
   int features() const { return runs_.networks.features(); }
-  // Bytes of the matrices that a level reads, and those that only enter it (committed rows).
+  // Returns the bytes of the matrices that a level reads, and of those that only committed rows
+  // pass.
   std::pair<std::size_t, std::size_t> bytes() const;
-  // Takes the rows in, and drafts. Returns a tree for each input, and the levels that were run.
-  // Throws InvalidInput if anything is out of range.
+  // Reads the committed rows, and drafts. Returns a tree for each input, and the number of levels
+  // that were run. Throws InvalidInput if anything is out of range.
   std::pair<std::vector<DraftTree>, int> draft(const std::vector<HeadInput>& inputs);
 
  private:

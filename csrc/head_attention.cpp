@@ -1,4 +1,4 @@
-// The attention of a head's blocks; backends/heads/attention.py has the same in Python.
+// The attention of a draft head's blocks; backends/heads/attention.py is the same in Python.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,7 @@
 namespace paradecode {
 namespace {
 
-// What a half can hold: a head's states may grow from level to level of its own draft.
+// The largest number in half precision. A head's states may grow from level to level of its draft.
 void hold(float* values, int count) {
   constexpr float kLargest = 65504.0F;
   for (int i = 0; i < count; ++i) values[i] = std::clamp(values[i], -kLargest, kLargest);
@@ -83,7 +83,7 @@ void HeadPass::attend(std::size_t b, const Queries::Tile& tile, Buffer<float>& s
     out.out[out.count] = runs_.after[b]->input(0, static_cast<int>(i)) + at;
     ++out.count;
   }
-  // Blocks of tokens that any of these rows sees.
+  // The blocks of tokens that any of these rows sees.
   int most = 0;
   for (int q = 0; q < out.count; ++q) most = std::max(most, plan.view.rows[out.row[q]].count);
   out.end_block = (plan.view.prefix_length + most + kAttentionBlock - 1) / kAttentionBlock;

@@ -6,7 +6,7 @@
 namespace paradecode {
 namespace {
 
-// Rows of prompts that go through the networks together.
+// The most rows of prompts that pass the networks together.
 constexpr std::size_t kRowsAtOnce = 256;
 
 }  // namespace

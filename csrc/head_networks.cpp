@@ -48,7 +48,7 @@ void HeadNetworks::check() const {
       (mask.size() != static_cast<std::size_t>(features()) || blocks.empty() || outs.size() != 1))
     refuse("mask", static_cast<std::int64_t>(mask.size()));
   if (blocks.empty()) return;
-  // Every token that may enter has a row in the table.
+  // Every token that may enter must have a row in the table.
   std::vector<std::int64_t> entering(to_target.begin(), to_target.end());
   if (entering.empty()) entering = {vocabulary - 1};
   if (!mask.empty()) entering = {mask_token};

@@ -1,4 +1,4 @@
-// What a draft head is made of; core/head.py says what it does.
+// The networks that a draft head consists of; core/head.py says what it does.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace paradecode {
 
-// Numbers of a head of attention.
+// The sizes and numbers of a head's attention.
 inline constexpr int kMostHeadSize = 1024;
 inline constexpr int kMostDepth = 64;
 
-// A layer: what comes before its attention (queries, keys, values and the rest, side by side), and
-// what comes after it.
+// A layer has two networks: one computes what its attention needs (queries, keys, values and the
+// rest, side by side), the other one continues after it.
 struct HeadBlock {
   std::shared_ptr<const Network> before;
   std::shared_ptr<const Network> after;
@@ -28,22 +28,22 @@ struct HeadBlock {
 };
 
 struct HeadNetworks {
-  int width = 0;  // of a state
+  int width = 0;  // width of a state
   std::shared_ptr<const Network> enter;
   std::vector<HeadBlock> blocks;
   std::vector<std::shared_ptr<const Network>> outs;
-  std::shared_ptr<const Network> back;  // or null: a draft's next row is given the state
-  std::vector<std::int32_t> to_target;  // or empty: the ids are the target's
-  // Features and token of the rows behind the last committed one; empty: level after level.
+  std::shared_ptr<const Network> back;  // if null, a draft's next row is given the state itself
+  std::vector<std::int32_t> to_target;  // empty if the ids are the target's
+  // Feature and token of each row behind the last committed one. If empty, levels run one by one.
   std::vector<float> mask;
   std::int64_t mask_token = 0;
 
   // Throws InvalidInput if the networks do not fit together.
   void check() const;
 
-  // Numbers of a row that enters.
+  // Returns the width of a row that enters.
   int features() const { return enter->widths()[0]; }
-  // Numbers that a block's second network goes on with, beside what was mixed.
+  // Returns how many numbers a block's second network reads beside the result of the attention.
   int after_rest(std::size_t block) const {
     const Network& after = *blocks[block].after;
     return after.inputs() == 2 ? after.widths()[1] : 0;

@@ -1,4 +1,4 @@
-// Rows of several requests go through the networks of a head once.
+// Runs rows of several requests through the networks of a head once.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace paradecode {
 
-// The networks of a head at work. One pass at a time.
+// The networks of a head with the memory to run them. One pass runs at a time.
 struct HeadRuns {
   // Throws InvalidInput if the networks do not fit together.
   HeadRuns(HeadNetworks given, int threads);
@@ -26,19 +26,19 @@ struct HeadRuns {
   std::vector<std::unique_ptr<NetworkRun>> before;
   std::vector<std::unique_ptr<NetworkRun>> after;
   std::vector<std::unique_ptr<NetworkRun>> outs;
-  std::vector<Buffer<float>> scores;  // of each thread
+  std::vector<Buffer<float>> scores;  // one for each thread
 };
 
 struct HeadRow {
   std::size_t input;
-  const float* from;  // features, or the state above
+  const float* from;  // features, or the state of the row above
   std::int64_t token;
   std::int32_t position;
   std::int32_t slot;
-  int level;  // of the guesses behind it; -1: nobody asks
+  int level;  // level of the guesses behind the row; -1 if none are wanted
 };
 
-// Rows of one request, which lie side by side, and what they see.
+// Rows of one request, which lie side by side, and the tokens that they see.
 struct HeadSpan {
   std::size_t input;
   std::size_t first;
@@ -46,30 +46,30 @@ struct HeadSpan {
   std::unique_ptr<Plan> plan;
 };
 
-// Of rows that somebody asked, in order.
+// The results of the rows whose guesses are wanted, in order.
 struct HeadGuesses {
   std::vector<float> states;
-  std::vector<std::vector<Ranked>> ranked;  // of each row, out after out
+  std::vector<std::vector<Ranked>> ranked;  // for each row, one output network after the other
 };
 
 class HeadPass {
  public:
-  // `first`: what rows go through before the blocks; null: they are states.
+  // `first` is the network that rows pass before the blocks; null if they are states already.
   HeadPass(HeadRuns& runs, const std::vector<HeadInput>& inputs, const std::vector<HeadRow>& rows,
            const std::vector<HeadSpan>& spans, NetworkRun* first);
-  // Adds the states and the guesses of the rows that somebody asks.
+  // Appends the states and the guesses of the rows whose guesses are wanted.
   void run(HeadGuesses& out);
 
  private:
-  // Some rows of the pass, and the queries of each key/value head in groups.
+  // Some rows of the pass, with the queries of each key/value head in groups.
   struct Queries {
     struct Tile {
       std::size_t span;
       int kv_head;
-      int first, count;  // of the span's listed rows, times the query heads of the group
+      int first, count;  // rows of the span in this list, times the query heads of the group
     };
     std::vector<std::size_t> rows;
-    std::vector<std::size_t> begins;  // of each span, in `rows`
+    std::vector<std::size_t> begins;  // beginning of each span in `rows`
     std::vector<Tile> tiles;
   };
 
@@ -77,13 +77,13 @@ class HeadPass {
   const Queries& queries(std::size_t block) const {
     return block + 1 == nets_.blocks.size() ? asked_ : all_;
   }
-  // Whether anybody wants to know what an out says of a listed row.
+  // Returns whether the guesses of an output network are wanted for a listed row.
   bool ranks(std::size_t i, std::size_t out) const;
-  // The state of the i-th listed row that enters a block, or the outs.
+  // Returns the state of the i-th listed row that enters a block, or the output networks.
   const float* state_of(std::size_t block, std::size_t i);
   int phases() const;
 
-  // Every thread runs these.
+  // Every thread runs these functions.
   void work(Member& member);
   void mix(Member& member, std::size_t block);
   // Rotates a row's queries and keys, and stores its keys and values.
@@ -100,7 +100,8 @@ class HeadPass {
   NetworkRun* const first_;
   Queries all_;
   Queries asked_;
-  std::vector<std::shared_ptr<LogitRows>> logits_;  // of each out that somebody asks
+  // of each output network whose guesses are wanted
+  std::vector<std::shared_ptr<LogitRows>> logits_;
   std::vector<std::vector<Ranked>> made_;
 };
 

@@ -11,10 +11,10 @@
 namespace paradecode {
 namespace {
 
-// Best tokens of a row that are looked at when noise reorders them.
+// The number of best tokens of a row that are read when noise changes their order.
 constexpr std::int64_t kPool = 64;
 
-// What logits.kept leaves of the tokens, which come best first; their scores are scaled.
+// Applies logits.kept to the tokens, which come best first, with scaled scores.
 void keep(std::vector<Ranked>& pool, std::vector<double>& scores, const Warp& warp) {
   for (double& score : scores) score /= warp.temperature;
   std::size_t count = scores.size();
@@ -92,7 +92,7 @@ std::vector<std::int32_t> GrowingTree::extend(const std::vector<std::int32_t>& l
   if (depth + 1 >= limits_.depth) return {};
   double bar = limits_.least;
   const auto count = static_cast<std::size_t>(limits_.count);
-  if (count > 0 && nodes_.size() > count) {  // A child must be among the best to be kept.
+  if (count > 0 && nodes_.size() > count) {  // Only a child among the best nodes can be kept.
     std::vector<double> reaches;
     for (const Node& node : nodes_) reaches.push_back(node.reach);
     const auto last = reaches.begin() + static_cast<std::ptrdiff_t>(count) - 1;
@@ -134,7 +134,7 @@ void GrowingTree::cross(const std::vector<Ranked>* levels, std::size_t count) {
 }
 
 DraftTree GrowingTree::best() const {
-  // In float32, as a TokenTree reckons.
+  // This is computed in float32, as in TokenTree.
   std::vector<float> reaches;
   for (const Node& node : nodes_) {
     const auto chance = static_cast<float>(node.chance);
@@ -151,7 +151,7 @@ DraftTree GrowingTree::best() const {
   DraftTree out;
   std::vector<std::int32_t> renumbered(nodes_.size(), -1);
   for (const std::int32_t node : order) {
-    // Parents come first: nobody is likelier to be reached than they are.
+    // Parents come first, because no node has a higher reach than its parent.
     const std::int32_t above = parent(node);
     renumbered[static_cast<std::size_t>(node)] = static_cast<std::int32_t>(out.tokens.size());
     out.tokens.push_back(token(node));

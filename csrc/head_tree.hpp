@@ -1,4 +1,4 @@
-// From a head's logits to a tree of guesses; backends/heads/tree.py has the same in Python.
+// Builds a tree of guesses from a head's logits; backends/heads/tree.py is the same in Python.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace paradecode {
 
-// How the tokens of a draft are ranked, and how large its tree may get.
+// Says how the tokens of a draft are ranked, and how large its tree may become.
 struct TreeLimits {
-  std::int64_t count = 0;  // nodes
-  int width = 0;           // children of a node, and expanded nodes of a level
+  std::int64_t count = 0;  // number of nodes
+  int width = 0;           // number of children of a node, and of expanded nodes of a level
   int depth = 0;
   double least = 0;  // reach below which a node is not expanded
   Warp warp;
-  std::vector<std::uint64_t> keys;  // of the noise of each level; may be empty
+  std::vector<std::uint64_t> keys;  // keys of the noise of each level; may be empty
 };
 
 struct Ranked {
@@ -29,22 +29,23 @@ struct DraftTree {
   std::vector<float> chances;
 };
 
-// The likeliest tokens of a row, best first, in the target's ids. Empty if the row has no sound
-// numbers.
+// Returns the likeliest tokens of a row, best first, in the target's ids. The result is empty if
+// the row has no finite numbers.
 std::vector<Ranked> ranked(const LogitRows& logits, int row, const TreeLimits& limits,
                            std::size_t level, const std::vector<std::int32_t>& to_target);
 
-// A tree in the making. Nodes are numbered as they come; -1 is the root.
+// A tree that is being built. Nodes are numbered in the order in which they are added; -1 is the
+// root.
 class GrowingTree {
  public:
   explicit GrowingTree(const TreeLimits& limits) : limits_(limits) {}
 
-  // Adds the children of each node of a level; returns the nodes to expand, likeliest first.
+  // Adds the children of each node of a level. Returns the nodes to expand, likeliest first.
   std::vector<std::int32_t> extend(const std::vector<std::int32_t>& level,
                                    const std::vector<Ranked>* children, int depth);
-  // The likeliest paths through levels that do not know of one another.
+  // Adds the likeliest paths through levels that were guessed independently of one another.
   void cross(const std::vector<Ranked>* levels, std::size_t count);
-  // The nodes that are likeliest to be reached.
+  // Returns the nodes with the highest reach.
   DraftTree best() const;
 
   std::int32_t token(std::int32_t node) const { return at(node).token; }

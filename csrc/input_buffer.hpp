@@ -6,7 +6,7 @@
 
 namespace paradecode {
 
-// Rows that enter a matrix product, in whichever of the two forms its weights need.
+// Holds the rows that enter a matrix product, in the form or forms that its weights need.
 class InputBuffer {
  public:
   // `width` is a multiple of 32.

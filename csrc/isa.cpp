@@ -31,7 +31,7 @@ struct Candidate {
   const Kernels* kernels;
   bool (*runs_here)();
   const char* needs;
-  bool only_named = false;  // never chosen unasked
+  bool only_named = false;  // chosen only by name
 };
 
 #if defined(PARADECODE_X86)
@@ -39,7 +39,8 @@ struct Registers {
   unsigned a = 0, b = 0, c = 0, d = 0;
 };
 
-// By hand, because compilers know different names; all zero where the processor has no such leaf.
+// Reads CPUID with own code, because compilers have different names for it. All registers are zero
+// where the processor has no such leaf.
 Registers cpuid(unsigned leaf, unsigned part) {
   Registers out;
 #if defined(PARADECODE_MSVC)
@@ -57,7 +58,7 @@ Registers cpuid(unsigned leaf, unsigned part) {
 
 constexpr bool has_bits(unsigned value, unsigned bits) { return (value & bits) == bits; }
 
-// Whether the system keeps these registers; it must be asked for nothing that CPUID denies.
+// Returns whether the system saves these registers. Ask only for registers that CPUID reports.
 bool system_keeps(unsigned wanted) {
   if (!has_bits(cpuid(1, 0).c, 1U << 27)) return false;  // OSXSAVE
 #if defined(PARADECODE_MSVC)
@@ -87,7 +88,7 @@ bool system_keeps(unsigned wanted) {
 }
 
 #if defined(PARADECODE_HAS_AMX) && !defined(PARADECODE_EMULATED_TILES)
-// Also asks the system to keep tiles for this process, which it does for nobody unasked.
+// Also asks the system to keep tile registers for this process, which it does only on request.
 bool has_amx() {
   constexpr unsigned tiles_and_bytes = 3U << 24;
   constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM

@@ -1,4 +1,4 @@
-// Which kernels run here, and why.
+// Says which kernels run on this machine, and why.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ struct IsaChoice {
   std::string reason;
 };
 
-// The best instruction set of this processor, or the one that PARADECODE_ISA names. Throws
-// InvalidInput when that one is unknown or cannot run here. Read anew at every call.
+// Returns the best instruction set of this processor, or the one that PARADECODE_ISA names. Throws
+// InvalidInput if that one is unknown or cannot run here. Every call reads the variable again.
 IsaChoice choose_isa();
-// Names of the instruction sets that can run here, best first.
+// Returns the names of the instruction sets that can run here, best first.
 std::vector<std::string> available_isas();
 
 }  // namespace paradecode

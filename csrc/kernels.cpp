@@ -1,4 +1,4 @@
-// The table of a kernel set, and its cheap kernels.
+// The table of a kernel set, and those of its kernels that compile quickly.
 #include "kernels.hpp"
 //
 #include "elementwise.hpp"

@@ -10,7 +10,8 @@
 
 namespace paradecode::PARADECODE_SET {
 
-// A set is several files, the dearest ones apart, so that all cores compile it.
+// A set has several files, and kernels that take long to compile are apart, so that all cores
+// compile.
 void matmul(const Matrix& weight, int panel, int panels, const Activations& input, int row,
             int rows, float* out, std::int64_t out_stride, const float* bias, bool add);
 // The same for formats with blocks of 256 inputs.

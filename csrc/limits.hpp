@@ -1,4 +1,4 @@
-// Loops that do nothing but what bounds a forward: read memory, and multiply bytes.
+// Loops that only do what limits the speed of a forward: read memory, and multiply bytes.
 #pragma once
 
 #include "matmul.hpp"
@@ -7,7 +7,7 @@
 namespace paradecode {
 namespace {
 
-// Reads `bytes` (a multiple of 512) and returns something that depends on all of them.
+// Reads `bytes` (a multiple of 512), and returns a value that depends on all of them.
 inline std::int32_t read_all(const std::uint8_t* data, std::int64_t bytes) {
   Simd::I sums[8];
   for (auto& sum : sums) sum = Simd::int_zero();
@@ -24,10 +24,10 @@ inline std::int32_t read_all(const std::uint8_t* data, std::int64_t bytes) {
   return out;
 }
 
-// Products that one step of `multiply` makes.
+// The number of products that one step of `multiply` makes.
 inline constexpr int kDotProducts = 12 * 64;
 
-// `steps` times twelve independent dots of 64 bytes (or three of 256), out of registers.
+// Runs `steps` times twelve independent dots of 64 bytes (or three of 256) on registers.
 template <class Lanes = Simd>
 inline std::int32_t multiply(std::int64_t steps) {
   std::uint8_t raw[64];
@@ -35,7 +35,7 @@ inline std::int32_t multiply(std::int64_t steps) {
   const Simd::Bytes weight = Simd::load_bytes(raw);
   Simd::I sums[12];
   for (auto& sum : sums) sum = Simd::int_zero();
-  // Changing operands keep the compiler from doing the sum in one go.
+  // Changing operands prevent the compiler from computing the sum at once.
   const auto word_of = [](std::int64_t step) {
     return static_cast<std::int32_t>(step & 0x01010101);
   };
@@ -63,10 +63,10 @@ inline std::int32_t multiply(std::int64_t steps) {
   return lanes[0];
 }
 
-// Multiplications and additions of numbers that one step of `multiply_floats` makes.
+// The number of multiplications and additions of one step of `multiply_floats`.
 inline constexpr int kFloatProducts = 12 * kLanes;
 
-// `steps` times twelve independent fused multiply-adds, out of registers.
+// Runs `steps` times twelve independent fused multiply-adds on registers.
 inline std::int32_t multiply_floats(std::int64_t steps) {
   const Simd::F factor = Simd::all(0.5F);
   Simd::F sums[12];

@@ -15,18 +15,21 @@ namespace paradecode {
 namespace {
 
 constexpr std::size_t kKeptMappings = 16;
-// Of a vocabulary of 49,152, 170 rows. Without a bound the largest steps ever would set it.
+// The most bytes that are kept for the next forward: 170 rows of a vocabulary of 49,152. Without a
+// bound the largest forward so far would determine them.
 constexpr std::size_t kKeptBytes = std::size_t{32} << 20;
-constexpr std::int64_t kBlock = 64;        // of Kernels::block_best
-constexpr std::int64_t kNoiseStep = 4096;  // tokens between two looks at the best sample so far
-constexpr std::int64_t kWorthSharing = 1 << 17;  // values; below, waking a thread costs more
+constexpr std::int64_t kBlock = 64;        // values in a block of Kernels::block_best
+constexpr std::int64_t kNoiseStep = 4096;  // tokens between two updates of the best sample so far
+// Number of values from which on waking a thread saves more than it costs.
+constexpr std::int64_t kWorthSharing = 1 << 17;
 
-// Scratch of one thread. `order` holds token ids, `scaled` their logits over the temperature.
+// Scratch memory of one thread. `order` holds token ids, `scaled` their logits over the
+// temperature.
 struct Scratch {
   std::vector<std::int32_t> order;
   std::vector<double> scaled;
   std::vector<float> blocks;
-  std::vector<float> changed;  // of LogitRows::read
+  std::vector<float> changed;  // values of a row with its changes, for LogitRows::read
 };
 
 Scratch& scratch() {
@@ -56,7 +59,7 @@ std::shared_ptr<float> LogitStore::take(std::size_t count) {
 }
 
 void LogitStore::give(Mapping mapping) {
-  if (mapping.bytes() > kKeptBytes) return;  // It would push all others out.
+  if (mapping.bytes() > kKeptBytes) return;  // A larger mapping would leave no room for all others.
   const std::lock_guard lock(mutex_);
   kept_ += mapping.bytes();
   free_.push_back(std::move(mapping));
@@ -112,7 +115,7 @@ const float* LogitRows::read(int index) const {
 }
 
 float LogitRows::value(int index, std::int32_t id) const {
-  if (!chosen_.empty()) read(index);  // which says that there are no values
+  if (!chosen_.empty()) read(index);  // This throws, because the row has no values.
   const Row& row = rows_[static_cast<std::size_t>(index)];
   if (row.changes != nullptr) {
     const auto at =
@@ -127,7 +130,7 @@ void LogitRows::add(int index, const std::int32_t* ids, const float* added, std:
   const FloatState state;
   auto& row = rows_[static_cast<std::size_t>(index)];
   auto changes = std::make_shared<Changes>();
-  // From the old row; and of an id that is named twice the last holds, as in NumPy.
+  // Changes apply to the old row. Of an id that is named twice the last change counts, as in NumPy.
   for (std::int64_t i = count - 1; i >= 0; --i)
     changes->emplace_back(ids[i], value(index, ids[i]) + added[i]);
   if (row.changes != nullptr)
@@ -186,7 +189,7 @@ std::int32_t LogitRows::argmax(int index) const {
 std::int64_t LogitRows::select_best(const float* row, std::int64_t k) const {
   Scratch& s = scratch();
   s.order.resize(static_cast<std::size_t>(stride()));
-  // k blocks have a maximum of at least the k-th best maximum, so k values reach it.
+  // At least k blocks have a maximum of at least the k-th best maximum, so k values reach it.
   const std::int64_t blocks = stride() / kBlock;
   float threshold = -INFINITY;
   if (k <= blocks) {
@@ -200,7 +203,7 @@ std::int64_t LogitRows::select_best(const float* row, std::int64_t k) const {
   }
   std::int64_t count = kernels_->collect(row, stride(), threshold, s.order.data());
   while (count > 0 && s.order[static_cast<std::size_t>(count - 1)] >= vocab_size_) --count;
-  if (count < k)  // NaN is never collected
+  if (count < k)  // NaN is never among the values
     for (std::int32_t id = 0; id < vocab_size_; ++id)
       if (std::isnan(row[id])) s.order[static_cast<std::size_t>(count++)] = id;
   return count;
@@ -263,7 +266,7 @@ double LogitRows::margin(int index) const {
   return k == 1 ? first : first - exact_exp(logits[order[1]] - normalizer);
 }
 
-// The tokens that survive the warp, ascending, with their scaled logits, in the scratch.
+// Puts the tokens that survive the warp, ascending, with their scaled logits, into the scratch.
 std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
   Scratch& s = scratch();
   const double temperature = warp.temperature;
@@ -273,7 +276,7 @@ std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
                                     [&](std::int32_t id) { return !std::isfinite(scale(id)); });
     return static_cast<std::int64_t>(end - s.order.begin());
   };
-  // How many of the first `count` ids, best first, reach the mass top_p; 0 when they do not.
+  // Returns how many of the first `count` ids, best first, reach the mass top_p; 0 if they do not.
   const auto nucleus = [&](std::int64_t count, double total) {
     const double top = scale(s.order[0]);
     double mass = 0;
@@ -304,7 +307,7 @@ std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
     }
   } else if (warp.top_p < 1) {
     const double total = kernels_->exp_sum(logits, stride(), top, temperature);
-    for (std::int64_t k = 64;; k *= 8) {  // ordering the whole vocabulary is seldom needed
+    for (std::int64_t k = 64;; k *= 8) {  // The whole vocabulary seldom has to be ordered.
       k = std::min<std::int64_t>(k, vocab_size_);
       count = select_best(logits, k);
       order_best(logits, count, k);
@@ -315,7 +318,7 @@ std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
     }
   } else {
     double threshold = -INFINITY;
-    if (warp.min_p > 0) {  // a little low: the exact test follows
+    if (warp.min_p > 0) {  // The bound is a little too low, because the exact test follows.
       threshold = (top + exact_log(warp.min_p)) * temperature;
       threshold -= 1e-6 * (std::fabs(threshold) + 1);
     }
@@ -335,8 +338,8 @@ std::int64_t LogitRows::keep(const float* logits, const Warp& warp) const {
   return count;
 }
 
-// Coupled sampling over the whole vocabulary: noise is computed for those tokens only that can
-// beat the best one so far.
+// Samples over the whole vocabulary with coupled noise. Noise is computed only for the tokens that
+// can beat the best one so far.
 std::int32_t LogitRows::sample_all(const float* logits, double temperature,
                                    std::uint64_t key) const {
   float largest = 0;
@@ -346,7 +349,7 @@ std::int32_t LogitRows::sample_all(const float* logits, double temperature,
   if (nan || !std::isfinite(largest))
     throw BackendError("the model returned logits that are NaN or infinite");
   const double top = static_cast<double>(largest) / temperature;
-  // float32 arithmetic in the search: what it may be wrong by.
+  // The largest error of the search, which uses float32 arithmetic.
   const double slack = 2e-3 + 1e-6 * (std::fabs(top) + 64);
   const auto inverse = static_cast<float>(1.0 / temperature);
   const bool narrow = std::isfinite(inverse) && std::fabs(top) < 1e6;

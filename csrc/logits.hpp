@@ -1,4 +1,4 @@
-// Rows of logits and what is computed from them; see core.logits for the meaning.
+// Rows of logits, and what is computed from them; core.logits defines the meaning.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,21 @@
 
 namespace paradecode {
 
-// Memory of logits that nobody uses any more, some of which is kept for the next forward: fresh
+// Memory of logits that are no longer used. Some of it is kept for the next forward, because fresh
 // memory would cost a page fault for each 4 KiB.
 class LogitStore : public std::enable_shared_from_this<LogitStore> {
  public:
-  // Memory for `count` floats that returns to the store with its last owner.
+  // Returns memory for `count` floats, which comes back to the store when its last owner releases
+  // it.
   std::shared_ptr<float> take(std::size_t count);
 
  private:
   void give(Mapping mapping);
 
   std::mutex mutex_;
-  std::deque<Mapping> free_;  // what was given back last is at the end, and is kept longest
-  std::size_t kept_ = 0;      // bytes in `free_`
+  // The memory that was given back last is at the end, and is kept longest.
+  std::deque<Mapping> free_;
+  std::size_t kept_ = 0;  // bytes in `free_`
 };
 
 struct Warp {
@@ -52,29 +54,29 @@ class LogitRows {
 
   int rows() const { return static_cast<int>(rows_.size()); }
   int vocab_size() const { return vocab_size_; }
-  // The values of a row; good until this thread reads another one.
+  // Returns the values of a row; they are valid until this thread reads another row.
   const float* read(int index) const;
   bool changed(int index) const {
     return rows_[static_cast<std::size_t>(index)].changes != nullptr;
   }
   float value(int index, std::int32_t id) const;
-  // The memory of a row that has no changes.
+  // Returns the memory of a row that has no changes.
   float* writable(int index) { return rows_[static_cast<std::size_t>(index)].values.get(); }
 
   std::shared_ptr<LogitRows> select(const std::int64_t* rows, std::int64_t count) const;
-  // Adds to some values of row `index`, for a caller that owns this object alone. The row's memory
-  // stays as it is, and shared: what differs is kept beside it.
+  // Adds to some values of row `index`. The caller must be the only owner of this object. The row's
+  // memory stays shared and unchanged, because changed values are kept beside it.
   void add(int index, const std::int32_t* ids, const float* added, std::int64_t count);
 
-  // All values over a temperature.
+  // Divides all values by a temperature.
   std::shared_ptr<LogitRows> tempered(float temperature) const;
 
-  // The best tokens of rows whose other values are not there; -1 where logits are NaN or infinite.
-  // Of such rows, or others made of them, nothing but argmax may be asked.
+  // Sets the best tokens of rows whose logits are not known; a token is -1 where a logit is NaN or
+  // infinite. Only argmax works on such rows, and on rows that are made from them.
   void choose(std::vector<std::int32_t> best) { chosen_ = std::move(best); }
   bool only_best() const { return !chosen_.empty(); }
 
-  // Runs each(row) for every row; throws what the first of them throws.
+  // Runs each(row) for every row, and throws the first error that occurs.
   void for_each(const std::function<void(int)>& each) const;
 
   std::int32_t argmax(int row) const;

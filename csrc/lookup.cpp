@@ -101,13 +101,15 @@ Draft Lookup::copy(std::int64_t limit) {
   NgramIndex::Match match = index_.find(recent);
   while (static_cast<std::int64_t>(draft.tokens.size()) < limit) {
     std::optional<NgramTable::Entry> said;
-    if (table_ != nullptr && match.length < kLongestMatch)  // A copy that long knows better.
+    // A copy of that length predicts better than the table.
+    if (table_ != nullptr && match.length < kLongestMatch)
       said = table_->after(recent.data(), static_cast<std::int64_t>(recent.size()));
     bool follows = match.place > 0;
     std::int32_t token = -1;
     double chance = 0.0;
     int kind = 0;
-    if (follows) {  // The copy may run into what it copies: a period goes on for ever.
+    // The copy may reach the tokens that it has added itself, so that a repeated text goes on.
+    if (follows) {
       token = match.place < length ? text[static_cast<std::size_t>(match.place)]
                                    : draft.tokens[static_cast<std::size_t>(match.place - length)];
       const Opinion opinion = !said ? kAlone : said->token == token ? kAgrees : kDiffers;

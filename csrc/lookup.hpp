@@ -1,7 +1,7 @@
-// Drafts by prompt lookup under the budgets `fixed` and `auto`, and what both learn. The meaning is
-// that of methods/draft: drafters/prompt_lookup.py, acceptance.py and budgets/auto.py (`fixed` is
-// in budgets/estimated.py). All numbers are float64 and come about in the same order, so that every
-// decision is the same.
+// Drafts by prompt lookup under the budgets `fixed` and `auto`, and what both learn. The
+// definitions are in methods/draft: drafters/prompt_lookup.py, acceptance.py and budgets/auto.py
+// (`fixed` is in budgets/estimated.py). All numbers are float64 and are computed in the same order,
+// so that every decision is the same.
 #pragma once
 
 #include <array>
@@ -23,12 +23,12 @@ struct Odds {
   void update(int kind, bool right);
 };
 
-// Accepted over promised, for nodes of similar reach.
+// The ratio of accepted to expected nodes, for nodes of similar reach.
 struct Calibration {
   static constexpr int kBuckets = 8;
   double weight = 1;
   double overall = 1;
-  // Of first children, then of later ones, which a chain does not have.
+  // One entry for first children, one for later children, which a chain does not have.
   std::array<double, 2 * kBuckets> promised{};
   std::array<double, 2 * kBuckets> accepted{};
 
@@ -39,20 +39,20 @@ struct Calibration {
 // What the requests of a tenant have learned together, under the budget `auto`.
 struct Experience {
   Calibration calibration;
-  std::int64_t refused = 0;  // drafts in a row of which nothing was verified
+  std::int64_t refused = 0;  // consecutive drafts of which nothing was verified
   std::atomic_flag busy;     // set by the thread that uses it
 };
 
 // What one request has learned.
 struct LookupState {
-  static constexpr int kKinds = 18;  // of a copied token
+  static constexpr int kKinds = 18;  // kinds of evidence of a copied token
   Odds odds;
-  Odds table_odds;           // a kind for each bucket of the table
-  std::int64_t refused = 0;  // of its own drafts
-  std::int64_t rest = 0;     // steps to leave without a draft
+  Odds table_odds;           // one kind for each bucket of the table
+  std::int64_t refused = 0;  // consecutive drafts of this request of which nothing was verified
+  std::int64_t rest = 0;     // number of steps in which no draft is made
 };
 
-// A chain.
+// A draft that is a chain.
 struct Draft {
   Tokens tokens;
   std::vector<float> estimates;
@@ -73,10 +73,10 @@ class Lookup {
   // The text before the next step; it may only grow from call to call.
   void read(const Tokens& text) { index_.extend(text); }
   std::size_t length() const { return index_.text().size(); }
-  // A draft of at most `room` tokens, cut to what pays beside so many other sequences. Nothing is
-  // cut where the seconds were not measured.
+  // Returns a draft of at most `room` tokens, cut to the length that gives the most tokens per
+  // second beside so many other sequences. A draft is not cut if the seconds were not measured.
   Draft draft(std::int64_t room, const StepSeconds* seconds, std::int64_t neighbours);
-  // The first `right` of the tokens drafted last were accepted.
+  // Records that the first `right` of the tokens drafted last were accepted.
   void learn(const Draft& draft, int right);
 
  private:
@@ -91,7 +91,7 @@ class Lookup {
     bool by_table;
     int kind;
   };
-  std::vector<Judged> judged_;  // of the tokens copied last
+  std::vector<Judged> judged_;  // the tokens copied last
 };
 
 }  // namespace paradecode

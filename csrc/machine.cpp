@@ -25,7 +25,7 @@ struct Job {
   std::atomic<std::int32_t> sink{0};
 };
 
-// Seconds of a pass over all pieces, in the best of some rounds.
+// Returns the seconds of a pass over all pieces, in the best of some rounds.
 double best_pass(Job& job, int threads, void (*work)(void*, Member&)) {
   double best = 1e9;
   const auto team = Team::of(threads);

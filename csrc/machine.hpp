@@ -1,15 +1,16 @@
-// What this machine can do at best, to judge a forward against.
+// Measures the highest speeds of this machine, to compare a forward with them.
 #pragma once
 
 #include <cstdint>
 
 namespace paradecode {
 
-// Bytes a second at which this many threads read a buffer of `bytes`: the best of a few passes.
+// Returns the bytes a second at which `threads` read a buffer of `bytes`, in the best of a few
+// passes.
 double read_bandwidth(std::int64_t bytes, int threads);
-// Products of two bytes a second that this many threads make out of registers.
+// Returns the products of two bytes a second that so many threads compute on registers.
 double dot_peak(int threads);
-// Fused multiply-adds of float32 a second, likewise.
+// Returns the fused multiply-adds of float32 a second that so many threads compute on registers.
 double float_peak(int threads);
 
 }  // namespace paradecode

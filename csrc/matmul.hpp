@@ -1,7 +1,7 @@
 // Matrix products over packed panels. A tile multiplies one panel (16 outputs) by up to kMaxRows
-// rows, so that a weight is loaded and unpacked once for all of them. What a row gets does not
-// depend on the tile it is in: integers inside a group of 32 inputs, and float32 fused
-// multiply-adds over the groups in order.
+// rows, so that a weight is loaded and unpacked once for all of them. A row's result does not
+// depend on the tile in which it is computed: inside a group of 32 inputs integers are summed, and
+// over the groups float32 fused multiply-adds run in order.
 #pragma once
 
 #include "dispatch.hpp"
@@ -11,12 +11,14 @@
 namespace paradecode {
 namespace {
 
-// How far ahead of the current group a tile prefetches, in bytes: into the second-level cache,
-// which can wait for more lines of memory at a time than the first, and from there into the first.
+// How far ahead of the current group a tile prefetches, in bytes. It fetches first into the
+// second-level cache, which can wait for more lines of memory at a time, and from there into the
+// first.
 inline constexpr std::size_t kFarAhead = 16384;
 inline constexpr std::size_t kAhead = 2048;
 
-// Rows whose dots are interleaved: of fewer the last ones would wait for one another.
+// The number of rows whose dots are interleaved. With fewer the last dots would wait for one
+// another.
 inline constexpr int kTurns = 8;
 
 template <std::size_t Bytes>
@@ -41,8 +43,8 @@ inline void in_turns(Each each) {
     each(first, first + kTurns < Rows ? first + kTurns : Rows);
 }
 
-// From the dots of a group of 32 inputs to what they add to a sum of float32. `at` is the entry of
-// a row's inputs. Here one scale is for the whole group, ...
+// Turns the dots of a group of 32 inputs into what is added to a sum of float32. `at` is the entry
+// of a row's inputs. This version has one scale for the whole group.
 template <Format Kind>
 struct WholeGroup {
   using Scales = GroupScales<Kind>;
@@ -67,8 +69,9 @@ struct WholeGroup {
   Simd::F minimum = Simd::zero();
 };
 
-// ... and here a scale, which is an integer, for each half of it. What halves give is below 2^23 in
-// size, so float32 multiplies and adds the integers exactly, in fewer instructions than integers.
+// This version has a scale, which is an integer, for each half of the group. The sums of halves are
+// below 2^23 in size, so float32 multiplies and adds the integers exactly, in fewer instructions
+// than integers.
 template <Format Kind>
 struct HalfGroups {
   using Scales = HalfScales<Kind>;
@@ -143,7 +146,8 @@ inline void add_group(const Simd::Bytes* w, const typename GroupOf<Kind>::Type& 
 template <class Lanes>
 concept MultipliesPairs = requires { typename Lanes::Pair; };
 
-// The same two rows at a time; of an odd number, the last one stands beside itself.
+// This version takes two rows at a time. If their number is odd, the last row is paired with
+// itself.
 template <Format Kind, int Rows, MultipliesPairs Lanes>
 inline void add_group_to_pairs(const Simd::Bytes* w, const typename GroupOf<Kind>::Type& group,
                                const Activations& input, std::int64_t at, Simd::F* sums) {
@@ -202,7 +206,8 @@ inline Simd::F load_weights(const std::uint8_t* p) {
     return Simd::load_bf16(reinterpret_cast<const std::uint16_t*>(p));
 }
 
-// Few rows need several panels at a time, or they would wait for each other's additions.
+// With few rows several panels are computed at a time; otherwise additions would wait for one
+// another.
 template <Format Kind, int Rows, int Panels>
 inline void tile_float(const Matrix& weight, int panel, const Activations& input, int row,
                        Simd::F (*sums)[Rows]) {

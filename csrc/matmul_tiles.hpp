@@ -1,6 +1,6 @@
-// Matrix products by `Tiles`, registers of 16 rows that one instruction multiplies (AMX): 16 rows
-// by a panel's 16 outputs at a time. The integers of a group are what the dots of matmul.hpp give,
-// and the same code scales and adds them, so the bits are the same.
+// Matrix products with `Tiles`, registers of 16 rows that one instruction multiplies (AMX). It
+// multiplies 16 rows by the 16 outputs of a panel at a time. The integers of a group equal the dots
+// of matmul.hpp, and the same code scales and adds them, so the bits are the same.
 #pragma once
 
 #include "matmul.hpp"
@@ -10,9 +10,9 @@ namespace {
 
 // Groups of sixteen rows that share an unpacked group of weights.
 inline constexpr int kTileBlocks = 4;
-// From this many rows on, a tile that is not full beats dots.
+// From this many rows on, a tile that is not full is faster than dots.
 inline constexpr int kLeastTileRows = 8;
-// Tile registers: sums, then inputs and weights of each part of a group.
+// The tile registers: sums, then inputs and weights of each part of a group.
 inline constexpr int kSumTiles = 4;
 inline constexpr int kInputTile = 4;
 inline constexpr int kWeightTile = 6;
@@ -21,8 +21,8 @@ struct TileSums {
   alignas(64) float values[kTileBlocks * kRowGroup][kLanes];
 };
 
-// Adds the products of a group. `weights`: 8 vectors as unpack_group makes them. `at`: the entry of
-// the first row's inputs; `stride` entries are between blocks of rows.
+// Adds the products of a group. `weights` are 8 vectors as unpack_group makes them. `at` is the
+// entry of the first row's inputs, and `stride` is the number of entries between blocks of rows.
 template <class Tiles, class Group>
 inline void add_tiles(const std::uint8_t* weights, const Group& group, const Activations& input,
                       std::int64_t at, std::int64_t stride, int blocks, TileSums& sums) {
@@ -72,7 +72,7 @@ inline void sum_tiles(const std::uint8_t* weight, int groups, const Activations&
       prefetch_ahead<shape.data>(weight);
       alignas(64) std::uint8_t unpacked[8 * 64];
       const std::uint8_t* bytes = weight;
-      if constexpr (Kind != Format::Q8) {  // whose bytes lie as a tile wants them
+      if constexpr (Kind != Format::Q8) {  // its bytes lie as a tile wants them already
         Simd::Bytes w[8];
         unpack_group<Kind>(weight, w);
         unroll<8>([&](auto i) { Simd::store_bytes(unpacked + 64 * i.value, w[i.value]); });
@@ -93,7 +93,7 @@ inline void matmul_tiled(const Matrix& weight, int panel, int panels, const Acti
       const int now = rows - first < most ? rows - first : most;
       TileSums sums;
       for (int r = 0; r < most; ++r) Simd::store(sums.values[r], Simd::zero());
-      // Rows that nobody asked for may fill the last sixteen; they are left.
+      // Rows that were not asked for may fill the last sixteen; their results are not written.
       sum_tiles<Tiles, Kind>(weight.panel(panel + p), weight.groups, input, row + first,
                              (now + kRowGroup - 1) / kRowGroup, sums);
       for (int r = 0; r < now; ++r) {

@@ -17,7 +17,8 @@ namespace {
 constexpr std::size_t kChunk = std::size_t{64} << 20;
 constexpr std::size_t kSmallPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-// Beyond the end of every mapping, so that kernels may prefetch and load whole vectors there.
+// Bytes that are added to the end of every mapping, so that kernels may prefetch and load whole
+// vectors there.
 constexpr std::size_t kSlack = 8192;
 
 #if defined(_WIN32)
@@ -32,7 +33,7 @@ void unmap(std::uint8_t* data, std::size_t) { VirtualFree(data, 0, MEM_RELEASE);
 void unmap(std::uint8_t* data, std::size_t bytes) { munmap(data, bytes); }
 
 std::uint8_t* map(std::size_t bytes, bool huge) {
-  // Too large a mapping by one unit, trimmed so that it starts on a huge page.
+  // The mapping is one unit too large, and is trimmed so that it starts on a huge page.
   const std::size_t request = bytes + (huge ? kHugePage : 0);
   void* raw = mmap(nullptr, request, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,4 +1,4 @@
-// Page-aligned memory that the system provides lazily, in huge pages where it can.
+// Page-aligned memory that the system provides when it is first used, in huge pages where possible.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace paradecode {
 
-// Zeroed memory of its own mapping.
+// A mapping of zeroed memory.
 class Mapping {
  public:
   Mapping() = default;
@@ -25,7 +25,8 @@ class Mapping {
 
   std::uint8_t* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
-  // Has the system provide these bytes now, where it can be told; contents stay as they are.
+  // Asks the system to provide these bytes now, where this is possible; the contents stay as they
+  // are.
   void take(std::size_t begin, std::size_t end) const;
 
  private:
@@ -33,7 +34,7 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-// Hands out pieces of large mappings; everything is freed together.
+// Gives out pieces of large mappings; all of them are freed together.
 class Arena {
  public:
   std::uint8_t* take(std::size_t bytes);
@@ -43,7 +44,7 @@ class Arena {
   std::size_t used_ = 0;
 };
 
-// A buffer that only grows; contents are lost when it does.
+// A buffer that only grows; its contents are lost when it does.
 template <class T>
 class Buffer {
  public:

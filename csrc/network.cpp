@@ -18,7 +18,7 @@ constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 5, 1};
 constexpr int kTensors[] = {1, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 constexpr int kKinds = static_cast<int>(StepKind::Part) + 1;
 constexpr std::int64_t kWidest = std::int64_t{1} << 24;
-// More rows run one part after the other, unless they see one another.
+// The most rows that run together. More rows run in parts, unless they see one another.
 constexpr std::int64_t kRowsAtOnce = 256;
 
 }  // namespace
@@ -114,7 +114,7 @@ void Network::pack(const NetworkTensor& tensor, const Uses& uses) {
   const int rows = static_cast<int>(tensor.rows);
   const int columns = static_cast<int>(tensor.columns);
   if (rounded_table) {
-    // One row is read at a time: fewer bits would save nothing.
+    // Rounded tables have 8 bits: one row is read at a time, so fewer bits would save nothing.
     packed = make_matrix(arena_, Format::Q8, rows, columns);
     for (int r = 0; r < rows; ++r) row_of(r, tensor.values + std::int64_t{r} * columns);
   } else if (uses.matrix) {
@@ -128,7 +128,8 @@ void Network::pack(const NetworkTensor& tensor, const Uses& uses) {
   }
 }
 
-// As early as possible: rows that are computed in one stage need no waiting in between.
+// Puts each step into the earliest possible stage, because rows of one stage need no waiting in
+// between.
 void Network::plan() {
   std::vector<int> made(static_cast<std::size_t>(inputs_), 0);  // the stage of each value
   std::vector<bool> multiplied(widths_.size());
@@ -138,7 +139,7 @@ void Network::plan() {
     int stage = 0;
     for (const int value : step.values) {
       const int known = made[static_cast<std::size_t>(value)];
-      const int rounded = known + known % 2;  // behind products, rows are one stage later
+      const int rounded = known + known % 2;  // after products, rows are one stage later
       stage = std::max(stage, whole ? rounded + 1 : rounded);
     }
     made.push_back(stage);

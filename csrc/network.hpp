@@ -1,8 +1,8 @@
 // Small trained networks: steps over named values, in float32. Matrices may be rounded to 8 or 4
 // bits, as a model's are.
 //
-// A row's bits do not depend on the rows that share the call. Only attention looks at other rows,
-// those of the same item.
+// A row's bits do not depend on the rows that share the call. Only attention reads other rows, and
+// only those of the same item.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,10 @@ enum class StepKind : int {
 
 struct NetworkStep {
   StepKind kind = StepKind::Relu;
-  std::vector<int> values;   // read: inputs first, then what the steps before computed
-  std::vector<int> tensors;  // read
-  int count = 0;             // of heads, or of the numbers of a part
+  // values that the step reads: the inputs come first, then the results of earlier steps
+  std::vector<int> values;
+  std::vector<int> tensors;  // tensors that the step reads
+  int count = 0;             // number of heads, or of the numbers of a part
   float number = 0;
 };
 
@@ -61,7 +62,7 @@ class NetworkRun;
 
 class Network {
  public:
-  // `widths` are those of the inputs. Tensors are copied, the matrices in `format`. Throws
+  // `widths` are those of the inputs. The tensors are copied, the matrices in `format`. Throws
   // InvalidInput if the sizes of the steps do not fit together.
   Network(std::vector<int> widths, std::vector<NetworkStep> steps,
           const std::vector<NetworkTensor>& tensors, Format format = Format::F32);
@@ -70,15 +71,15 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   int inputs() const { return inputs_; }
-  // Numbers in a row of each value; 0 for whole numbers. The last is the result's.
+  // The width of each value's rows; 0 for whole numbers. The last value is the result.
   const std::vector<int>& widths() const { return widths_; }
   Format format() const { return format_; }
-  // Throws InvalidInput if a whole number, for this input, names no row of a table.
+  // Throws InvalidInput if a whole number of this input is not the number of a table's row.
   void check_ids(int input, const std::int64_t* ids, std::int64_t count) const;
-  // Whether no row looks at others.
+  // Returns whether no row reads other rows.
   bool rows_are_apart() const;
   const Kernels& kernels() const { return *isa_.kernels; }
-  // Bytes of the matrices.
+  // Returns the bytes of the matrices.
   std::size_t matrix_bytes() const;
 
   // Computes float32 [rows, widths().back()] in the calling thread. `ends` says where the items
@@ -88,15 +89,15 @@ class Network {
 
  private:
   friend class NetworkRun;
-  // What is computed together: of even stages, row by row; of odd ones, products, which the threads
-  // divide by outputs, and attention. A stage needs those before it only.
+  // Steps that are computed together. Even stages are computed row by row. Odd stages are products,
+  // which the threads divide by outputs, and attention. A stage needs only the stages before it.
   struct Stage {
     std::vector<int> steps;
     std::vector<int> multiplied;  // values that later products read
   };
 
   int width_of(const NetworkStep& step, const std::vector<NetworkTensor>& tensors) const;
-  // How steps read the tensor: as a matrix, row by row by number, or as it is.
+  // How steps read the tensor: as a matrix, row by row by number, or unchanged.
   struct Uses {
     bool matrix = false;
     bool table = false;
@@ -114,8 +115,8 @@ class Network {
   std::vector<Stage> stages_;
   IsaChoice isa_;
   Arena arena_;
-  std::vector<Matrix> matrices_;             // packed, of tensors that `linear` reads, and tables
-  std::vector<std::vector<float>> tensors_;  // as they are, of the others
+  std::vector<Matrix> matrices_;             // the packed matrices that `linear` reads, and tables
+  std::vector<std::vector<float>> tensors_;  // the other tensors, unchanged
 
   std::vector<std::int64_t> table_rows_;  // of each tensor
 

@@ -11,9 +11,9 @@
 namespace paradecode {
 namespace {
 
-// Rows that a chunk of a product covers.
+// The number of rows in a chunk of a product.
 constexpr int kRowBlock = 64;
-// Chunks of a product that each thread starts with.
+// The number of chunks of a product with which each thread starts.
 constexpr int kShare = 4;
 
 float sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + exact_exp(-x))); }
@@ -23,7 +23,7 @@ void elementwise(const float* x, int width, float* out, Each each) {
   for (int c = 0; c < width; ++c) out[c] = each(x[c]);
 }
 
-// y has as many numbers as x, or one.
+// y has as many numbers as x, or a single one.
 template <class Each>
 void pairwise(const float* x, const float* y, int width, int other, float* out, Each each) {
   if (other == 1)
@@ -32,7 +32,7 @@ void pairwise(const float* x, const float* y, int width, int other, float* out, 
     for (int c = 0; c < width; ++c) out[c] = each(x[c], y[c]);
 }
 
-// Four sums that do not wait for one another.
+// Adds into four sums that do not wait for one another.
 template <class Each>
 double sum_of(const float* x, int width, Each each) {
   double sums[4] = {};
@@ -43,7 +43,8 @@ double sum_of(const float* x, int width, Each each) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// Cosines and sines of the angles that vectors of `size` numbers are rotated by: [rows, size / 2].
+// Computes cosines and sines of the angles by which vectors of `size` numbers are rotated: [rows,
+// size / 2].
 struct Angles {
   std::vector<float> cosines;
   std::vector<float> sines;
@@ -61,7 +62,7 @@ struct Angles {
   }
 };
 
-// The vectors of one head, rotated: float32 [rows, size].
+// Returns the rotated vectors of one head: float32 [rows, size].
 void rotate(const float* x, const Angles& angles, std::int64_t rows, std::int64_t stride, int size,
             float* out) {
   const int half = size / 2;
@@ -233,7 +234,7 @@ void NetworkRun::compute(int index, int row) {
   }
 }
 
-// One item. A row adds up what it sees in the order of the rows.
+// Computes the attention of one item. A row adds the rows that it sees in their order.
 void NetworkRun::attend(const NetworkStep& step, std::int64_t first, std::int64_t rows,
                         float* out) {
   const int width = network_.widths_[static_cast<std::size_t>(step.values[0])];

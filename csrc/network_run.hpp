@@ -1,4 +1,4 @@
-// A network at work on some rows, by the threads of a team together.
+// Runs a network on some rows; the threads of a team share the work.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,28 @@
 
 namespace paradecode {
 
-// Keeps its memory for the next run. One run at a time.
+// The object keeps its memory for the next run. One run happens at a time.
 class NetworkRun {
  public:
-  // `threads` that will share the work.
+  // `threads` is the number of threads that will share the work.
   NetworkRun(const Network& network, int threads);
   NetworkRun(const NetworkRun&) = delete;
   NetworkRun& operator=(const NetworkRun&) = delete;
 
   // Makes room for `rows` rows. Where rows see one another, `ends` says where items end.
   void begin(int rows, std::vector<std::int64_t> ends = {});
-  // The result goes to rows that lie `stride` floats apart, at least its width rounded up to 32.
+  // Sets where the result is written: rows that lie `stride` floats apart, at least the width
+  // rounded up to 32.
   void write_to(float* out, std::int64_t stride);
 
-  // Where to write a row of an input, before or while the first stage runs.
+  // Returns where to write a row of an input, before or while the first stage runs.
   float* input(int index, int row) { return at(index, row); }
   std::int64_t* ids(int index) { return ids_[static_cast<std::size_t>(index)].data(); }
   float* result(int row) { return at(static_cast<int>(values_.size()) - 1, row); }
 
   int phases() const { return static_cast<int>(network_.stages_.size()); }
-  // Every member of the job calls this. `fill(row)` writes the inputs of a row, where the caller
-  // has not done it.
+  // Runs the network; every member of the job calls this. `fill(row)` writes the inputs of a row,
+  // if the caller has not written them.
   template <class Fill>
   void work(Member& member, Fill fill) {
     const int step = rows_ <= 4 * kRowGroup ? 1 : kRowGroup;
@@ -58,8 +59,8 @@ class NetworkRun {
   struct Value {
     Buffer<float> own;
     float* rows = nullptr;
-    std::int64_t stride = 0;  // a multiple of 32; what lies beyond the width is 0
-    InputBuffer prepared;     // as the input of products
+    std::int64_t stride = 0;  // a multiple of 32; values beyond the width are 0
+    InputBuffer prepared;     // the rows in the form that products read
   };
   // A part of a stage of products: panels of a step and rows, or an item of an attention.
   struct Chunk {

@@ -1,5 +1,6 @@
-// Prompt lookup: where the text said the same before, and what a table says follows. The meaning is
-// that of methods/draft/ngram_index.py and ngram_table.py; results are equal, token by token.
+// Prompt lookup: finds where the same tokens occurred before in the text, and what a table
+// predicts. The definitions are those of methods/draft/ngram_index.py and ngram_table.py; results
+// are equal, token by token.
 #pragma once
 
 #include <array>
@@ -11,8 +12,8 @@
 
 namespace paradecode {
 
-constexpr int kLongestMatch = 16;  // LONGEST: matching tokens that are counted
-constexpr int kMostNgram = 32;     // of the setting max_ngram
+constexpr int kLongestMatch = 16;  // LONGEST: the most matching tokens that are counted
+constexpr int kMostNgram = 32;     // largest value of the setting max_ngram
 
 using Tokens = std::vector<std::int32_t>;
 
@@ -24,18 +25,19 @@ class NgramIndex {
 
   const Tokens& text() const { return text_; }
   int longest() const { return longest_; }
-  // `text` begins with the text so far.
+  // `text` must begin with the text of the last call.
   void extend(const Tokens& text);
 
   struct Match {
-    std::int64_t place = 0;  // 0: none
+    std::int64_t place = 0;  // 0 if there is none
     int length = 0;
   };
-  // Where the end of `recent` was followed before, and how many tokens match there.
+  // Finds the place behind an earlier occurrence of the end of `recent`, and how many tokens match.
   Match find(const Tokens& recent) const;
 
  private:
-  using Ngram = std::u32string;  // which has a hash, and keeps three tokens without an allocation
+  // a string type has a hash, and stores three tokens without an allocation
+  using Ngram = std::u32string;
   static Ngram ngram(const std::int32_t* tokens, int size) { return {tokens, tokens + size}; }
 
   int shortest_;
@@ -44,11 +46,12 @@ class NgramIndex {
   std::unordered_map<Ngram, Tokens> places_;
 };
 
-// What most often follows a context of up to four tokens, which is known by its hash.
+// A table of the tokens that most often follow contexts of up to four tokens. Contexts are known by
+// their hashes.
 class NgramTable {
  public:
   static constexpr int kOrder = 4;
-  static constexpr int kBucketShift = 24;  // of a value: the token, and above it the bucket
+  static constexpr int kBucketShift = 24;  // a value holds the token, and above this bit the bucket
   struct Entry {
     std::int32_t token = 0;
     std::int32_t bucket = 0;
@@ -57,12 +60,12 @@ class NgramTable {
   NgramTable() = default;
   // Keys ascend; of equal ones the first is the likeliest.
   NgramTable(std::vector<std::uint32_t> keys, std::vector<std::uint32_t> values);
-  // By the longest end of the `count` tokens that it knows; none when it knows none.
+  // Returns the prediction for the longest known context at the end of the `count` tokens, or none.
   std::optional<Entry> after(const std::int32_t* context, std::int64_t count) const;
-  // One more than the largest bucket.
+  // Returns one more than the largest bucket.
   int buckets() const { return buckets_; }
 
-  // The keys of the last 1, 2, 3 and 4 of `count` tokens; returns how many there are.
+  // Computes the keys of the last 1, 2, 3 and 4 of `count` tokens, and returns how many there are.
   static int keys_of(const std::int32_t* context, std::int64_t count,
                      std::array<std::uint32_t, kOrder>* keys);
 

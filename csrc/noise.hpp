@@ -7,7 +7,7 @@
 
 namespace paradecode {
 
-// noise.gumbel of one token.
+// Returns noise.gumbel of one token.
 inline double gumbel(std::uint64_t key, std::int32_t id) {
   std::uint64_t z = key + (static_cast<std::uint64_t>(id) + 1) * 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;

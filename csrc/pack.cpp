@@ -18,13 +18,13 @@ float read_float(const std::uint8_t* p) {
   std::memcpy(&value, p, 4);
   return value;
 }
-// The source whose blocks a format holds.
+// Returns the source whose blocks a format holds.
 Source own_source(Format format) {
   for (int i = 0; i < kSources; ++i)
     if (own_format(static_cast<Source>(i)) == format) return static_cast<Source>(i);
   return Source::F32;
 }
-// Blocks of the matrix's own kind as they are.
+// Copies blocks of the matrix's own kind unchanged.
 void pack_blocks(const Matrix& matrix, int target, Source source, const std::uint8_t* row) {
   const BlockShape shape = block_shape(source);
   Block block;
@@ -37,7 +37,7 @@ void pack_blocks(const Matrix& matrix, int target, Source source, const std::uin
   });
 }
 
-// Other 4-bit blocks in a Q4 matrix: scales and minima are rounded to half precision.
+// Packs other 4-bit blocks into a Q4 matrix; scales and minima are rounded to half precision.
 void pack_nibbles(const Matrix& matrix, int target, Source source, const std::uint8_t* row) {
   const BlockShape shape = block_shape(source);
   Block block;
@@ -70,7 +70,7 @@ void decode(Source source, const std::uint8_t* row, int cols, float* out) {
   }
 }
 
-// One row of a 16- or 32-bit format. Copies bits where the source has the same format.
+// Packs one row of a 16- or 32-bit format. Bits are copied if the source has the same format.
 void pack_floats(const Matrix& matrix, int target, Source source, const std::uint8_t* row,
                  const float* values) {
   std::uint8_t* base = matrix.panel(target / kLanes);

@@ -1,5 +1,5 @@
-// Blocks in the panels of a matrix (see Packing): where the integers and the header of an output
-// lie.
+// Blocks in the panels of a matrix (see Packing): says where the integers and the header of an
+// output lie.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,16 @@
 
 namespace paradecode {
 
-// Bytes of a vector: of four inputs, those of 16 outputs.
+// The bytes of a vector: four inputs of each of 16 outputs.
 inline constexpr int kVector = 4 * kLanes;
 
-// A plane of 64 bytes has, for 16 outputs, four bytes each. `Share` bits of vector `first + i`
-// (inputs 4 (first + i) .. + 3) of a group lie at bit i * Share, taken from bit `from` on.
+// A plane of 64 bytes has four bytes for each of 16 outputs. `Share` bits of vector `first + i`
+// (inputs 4 (first + i) .. + 3) of a group are stored at bit i * Share; they are taken from bit
+// `from` on.
 struct Plane {
-  int offset;  // bytes from the group's start
+  int offset;  // bytes from the start of the group
   int first;
-  int step;  // vectors from one to the next
+  int step;  // number of vectors from one to the next
   int count;
   int share;
   int from;
@@ -66,7 +67,8 @@ void write_integers(const std::uint8_t* values, int lane, std::uint8_t* group) {
   for (int p = 0; p < layout.count; ++p) {
     const Plane& plane = layout.entries[p];
     const unsigned mask = (1U << plane.share) - 1U;
-    std::uint32_t word = 0;  // The four bytes at once: their shares do not meet.
+    // All four bytes are handled at once, because their bits do not overlap.
+    std::uint32_t word = 0;
     for (int i = 0; i < plane.count; ++i) {
       std::uint32_t four = 0;
       std::memcpy(&four, values + 4 * (plane.first + i * plane.step), 4);
@@ -95,7 +97,7 @@ void read_integers(const std::uint8_t* group, int lane, std::uint8_t* values) {
   }
 }
 
-// The same for all outputs of a panel: vector i of `values` has 64 bytes, four of each output.
+// Does the same for all outputs of a panel: vector i of `values` has 64 bytes, four of each output.
 template <Format Kind>
 void write_panel_integers(const std::uint8_t* values, std::uint8_t* group) {
   constexpr Planes layout = planes(Kind);
@@ -113,7 +115,7 @@ void write_panel_integers(const std::uint8_t* values, std::uint8_t* group) {
   }
 }
 
-// Sixteen values of six bits; unpack.hpp says where they lie.
+// Packs sixteen values of six bits; unpack.hpp says where they lie.
 inline void write_six_bits(const int* values, int lane, std::uint8_t* p) {
   for (int j = 0; j < 8; ++j)
     p[16 * j + lane] = static_cast<std::uint8_t>((values[j] & 15) | (values[j + 8] & 15) << 4);
@@ -135,7 +137,7 @@ inline bool has_minimum(Format format) {
          format == Format::Q4_K || format == Format::Q5_K;
 }
 
-// The header of a block: d, then dmin where there is one, then the factors.
+// Packs the header of a block: d, then dmin where there is one, then the factors.
 inline void write_header(Format format, const Block& block, int lane, std::uint8_t* header) {
   write16(header + 2 * lane, block.d);
   if (has_minimum(format)) write16(header + 32 + 2 * lane, block.dmin);

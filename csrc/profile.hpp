@@ -1,4 +1,4 @@
-// Where the time of a forward goes, for `paradecode info --profile`.
+// Measures how long each part of a forward takes, for `paradecode info --profile`.
 #pragma once
 
 #include <array>
@@ -11,13 +11,13 @@ namespace paradecode {
 enum class Part : int {
   Plan,
   Embed,
-  Prepare,  // norms, and inputs to integers
-  Queries,  // and keys and values
-  Rotate,   // and what is put into the cache
+  Prepare,  // norms, and rounding inputs to integers
+  Queries,  // queries, keys and values
+  Rotate,   // rotation of queries and keys, and writing to the cache
   Attend,
   Output,
-  Inner,     // gate and up
-  Activate,  // swiglu, and its result to integers
+  Inner,     // gate and up projections
+  Activate,  // swiglu, and rounding its result to integers
   Down,
   Head,
   Waiting,  // for other threads
@@ -28,7 +28,7 @@ inline constexpr const char* kPartNames[] = {"plan",   "embed",     "norm",   "q
 inline constexpr std::size_t kParts = std::size(kPartNames);
 using PartSeconds = std::array<double, kParts>;
 
-// One thread's time, every moment of which belongs to some part.
+// The time of one thread; every moment belongs to exactly one part.
 class alignas(64) Stopwatch {
  public:
   void restart(Part part) {
@@ -36,7 +36,7 @@ class alignas(64) Stopwatch {
     part_ = part;
     since_ = Clock::now();
   }
-  // From now on time belongs to `part`. Returns the part it belonged to.
+  // Counts the time from now on for `part`. Returns the part for which it was counted before.
   Part enter(Part part) {
     const auto now = Clock::now();
     const Part before = part_;

@@ -1,4 +1,4 @@
-// NumPy arrays in and out: typed, checked views of what Python passes, and fresh arrays to fill.
+// NumPy arrays in and out: typed, checked views of Python's arguments, and new arrays to fill.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -56,7 +56,7 @@ class View {
     if (PyObject_GetBuffer(object.ptr(), &buffer_, kind) != 0) {
       PyErr_Clear();
       if (!nb::hasattr(object, "copy")) reject(field, dimensions);
-      const nb::object packed = object.attr("copy")();  // a slice or a transposed array
+      const nb::object packed = object.attr("copy")();  // for a slice or a transposed array
       if (PyObject_GetBuffer(packed.ptr(), &buffer_, kind) != 0) {
         PyErr_Clear();
         reject(field, dimensions);
@@ -116,7 +116,7 @@ using Array1 = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 template <class T>
 using Array2 = nb::ndarray<nb::numpy, T, nb::ndim<2>>;
 
-// A fresh NumPy array and the memory to fill.
+// A new NumPy array, and its memory to fill.
 template <class T>
 std::pair<Array1<T>, T*> make_array(std::int64_t size) {
   auto* data = new T[static_cast<std::size_t>(size)];

@@ -21,7 +21,7 @@ namespace {
 
 using PythonNetwork = std::shared_ptr<Network>;
 using Gain = std::optional<std::vector<float>>;
-// before, after, heads, kv_heads, size, frequencies, epsilon, q_norm, k_norm.
+// The tuple has: before, after, heads, kv_heads, size, frequencies, epsilon, q_norm, k_norm.
 using PythonBlock =
     std::tuple<PythonNetwork, PythonNetwork, int, int, int, std::vector<double>, float, Gain, Gain>;
 
@@ -51,14 +51,15 @@ void make_head(DraftHead* self, int width, PythonNetwork enter, std::vector<Pyth
   new (self) DraftHead(std::move(networks), threads);
 }
 
-// memory, its committed rows, features, tokens, start, count, width, depth, least, warp, keys.
+// The tuple has: memory, its committed rows, features, tokens, start, count, width, depth, least,
+// warp, keys.
 using PythonDraft =
     std::tuple<std::shared_ptr<HeadMemory>, std::int64_t, nb::object, nb::object, std::int64_t,
                std::int64_t, int, int, double, PythonWarp, std::vector<std::uint64_t>>;
 
-// A tree (tokens, parents, estimates) for each draft, and how many levels were run.
+// Returns a tree (tokens, parents, estimates) for each draft, and how many levels were run.
 nb::tuple draft(DraftHead& head, const std::vector<PythonDraft>& drafts) {
-  std::vector<View<float>> features;  // held while the core reads them
+  std::vector<View<float>> features;  // kept alive while the core reads them
   std::vector<HeadInput> inputs;
   for (const auto& [memory, length, rows, tokens, start, count, width, depth, least, warp, keys] :
        drafts) {
@@ -68,7 +69,7 @@ nb::tuple draft(DraftHead& head, const std::vector<PythonDraft>& drafts) {
     input.memory = memory.get();
     input.length = length;
     input.features = features.back().data();
-    // Copied, so that nobody changes what was checked.
+    // They are copied, so that other threads cannot change them after the check.
     input.tokens.assign(ids.data(), ids.data() + ids.size());
     input.start = start;
     input.limits = {count, width, depth, least, std::apply(make_warp, warp), keys};

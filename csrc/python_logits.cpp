@@ -34,7 +34,7 @@ Array2<float> gather(const LogitRows& logits, nb::handle ids) {
   return array;
 }
 
-// biases: for each row None or (int32 ids, float32 additions).
+// biases: for each row None or a pair (int32 ids, float32 additions).
 std::shared_ptr<LogitRows> with_bias(const LogitRows& logits, nb::sequence biases) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(logits.rows()));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
@@ -59,7 +59,7 @@ std::shared_ptr<LogitRows> with_bias(const LogitRows& logits, nb::sequence biase
   return out;
 }
 
-// Runs `each(row)` for every row without the GIL and returns the results as an array.
+// Runs `each(row)` for every row without the GIL, and returns the results as an array.
 template <class T, class Each>
 Array1<T> per_row(const LogitRows& logits, Each each) {
   auto [array, out] = make_array<T>(logits.rows());

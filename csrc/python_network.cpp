@@ -12,8 +12,8 @@
 namespace paradecode {
 namespace {
 
-// steps: (kind, values, tensors, count, number) each; tensors: float32 matrices and vectors;
-// dtype: of the matrices.
+// steps: tuples (kind, values, tensors, count, number); tensors: float32 matrices and vectors;
+// dtype: that of the matrices.
 void make_network(Network* self, std::vector<int> widths, nb::sequence steps, nb::sequence tensors,
                   const std::string& dtype) {
   if (dtype != "q4" && dtype != "q8" && dtype != "f32")
@@ -36,7 +36,7 @@ void make_network(Network* self, std::vector<int> widths, nb::sequence steps, nb
   new (self) Network(std::move(widths), std::move(read), data, format);
 }
 
-// inputs: for each of the network's an array of all rows; ends: where the items end.
+// inputs: for each input of the network an array of all rows; ends: where the items end.
 Array2<float> run_network(const Network& network, nb::sequence inputs,
                           const std::vector<std::int64_t>& ends) {
   const std::string field = "inputs of a network";
@@ -49,7 +49,8 @@ Array2<float> run_network(const Network& network, nb::sequence inputs,
     throw InvalidInput(field, static_cast<std::int64_t>(nb::len(inputs)),
                        "give " + std::to_string(network.inputs()));
   std::vector<View<float>> numbers;
-  std::vector<std::vector<std::int64_t>> ids;  // copied, so that nobody changes checked ones
+  // copied, so that other threads cannot change checked ids
+  std::vector<std::vector<std::int64_t>> ids;
   std::vector<NetworkInput> given;
   for (nb::handle input : inputs) {
     const int width = network.widths()[given.size()];

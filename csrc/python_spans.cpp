@@ -7,7 +7,7 @@
 namespace paradecode {
 namespace {
 
-// Attribute names of Span, made once.
+// The attribute names of Span as Python strings, which are made once.
 struct SpanNames {
   PyObject* pages = PyUnicode_InternFromString("pages");
   PyObject* windows = PyUnicode_InternFromString("windows");
@@ -39,7 +39,7 @@ void expect_sequence(nb::handle values, const std::string& field) {
     throw InvalidInput(field, shown(values), "give a tuple");
 }
 
-// Nothing for what is no whole number, or not one that 64 bits hold.
+// Returns nothing if the object is not a whole number, or one that 64 bits cannot hold.
 std::optional<std::int64_t> whole_number(nb::handle value) {
   if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) return std::nullopt;
   const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
@@ -50,7 +50,7 @@ std::optional<std::int64_t> whole_number(nb::handle value) {
   return found;
 }
 
-// A whole number from 0 to total - 1; -1 for anything else.
+// Returns a whole number from 0 to total - 1, or -1 for anything else.
 int layer_number(nb::handle value, int total) {
   const std::optional<std::int64_t> layer = whole_number(value);
   return layer && *layer >= 0 && *layer < total ? static_cast<int>(*layer) : -1;
@@ -62,7 +62,8 @@ std::int64_t read_context(nb::handle value, const std::string& field) {
   return *slots;
 }
 
-// A number is a layer, a pair of a number and a name is a half; the number is -1 for neither.
+// Reads a number as a layer, and a pair of a number and a name as a half. The result's number is -1
+// if the object is neither.
 LayerPart layer_part(nb::handle value, int total) {
   if (!PyTuple_Check(value.ptr())) return {layer_number(value, total), true, true};
   if (PyTuple_GET_SIZE(value.ptr()) != 2) return {-1, false, false};
@@ -174,7 +175,8 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
   if (embeddings) embeddings.expect(where + "embeddings", {given, shape.hidden_size});
   if (resume) resume.expect(where + "resume", {rows, shape.hidden_size});
   windows = read_windows(attribute(span, names.windows), where + "windows");
-  std::size_t total = 1;  // An empty list that was given still has a place.
+  // One more is reserved, because a list that was given needs an address even if it is empty.
+  std::size_t total = 1;
   for (const auto* view : std::initializer_list<const View<std::int32_t>*>{
            &pages, &tokens, &positions, &slots, &visible, &tail, &tail_positions, &logits,
            &attention})

@@ -1,4 +1,5 @@
-// The arrays of one Span of paradecode.backends.interface, checked and as the core reads them.
+// The arrays of one Span of paradecode.backends.interface, checked, in the form that the core
+// reads.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,9 @@
 
 namespace paradecode {
 
-// Holds the arrays while a forward reads them. Indices are copied: without the interpreter's lock
-// another thread could change them after they were checked. Throws InvalidInput, naming the field.
+// Holds the arrays while a forward reads them. Indices are copied, because without the
+// interpreter's lock another thread could change them after the check. Throws InvalidInput, which
+// names the field.
 struct SpanArrays {
   std::vector<std::int32_t> indices;
   std::vector<std::uint8_t> mask;
@@ -18,15 +20,15 @@ struct SpanArrays {
   View<float> embeddings, resume;
   SpanInput input;
 
-  // index: of the span in the call. shape: of the model, for the widths.
+  // `index` is that of the span in the call; `shape` is that of the model, for the widths.
   SpanArrays(nb::handle span, std::size_t index, const ModelShape& shape);
 };
 
-// Span.windows. Throws InvalidInput, naming the field.
+// Reads Span.windows. Throws InvalidInput, which names the field.
 WindowTables read_windows(nb::handle windows, const std::string& field);
 
-// Span.layers: None (all `total` layers), or a tuple or list of numbers of layers and of halves,
-// (number, "attention" or "mlp"). Throws InvalidInput, naming the field.
+// Reads Span.layers: None (all `total` layers), or a tuple or list of numbers of layers and of
+// halves, (number, "attention" or "mlp"). Throws InvalidInput, which names the field.
 std::vector<LayerPart> read_layers(nb::handle layers, int total);
 
 }  // namespace paradecode

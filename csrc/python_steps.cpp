@@ -25,8 +25,8 @@ namespace {
 
 constexpr int kMostDraft = 64;  // MAX_DRAFT of methods/draft/loop.py
 
-// Sequences in use, with what they share: without the interpreter's lock two threads could have the
-// same one. Throws where another thread has one.
+// Marks sequences, and the objects that they share, as used by this thread. Without the
+// interpreter's lock two threads could use the same one. Throws if another thread uses one of them.
 class InUse {
  public:
   explicit InUse(const std::vector<StepSequence*>& sequences) {
@@ -64,7 +64,7 @@ void expect_size(const char* field, const List& values, std::size_t size) {
                        "give " + std::to_string(size) + " entries");
 }
 
-// Copied, so that nobody changes what was checked.
+// They are copied, so that other threads cannot change them after the check.
 Tokens copied(nb::handle array, const char* field) {
   const View<std::int32_t> view(array, field, 1);
   return {view.data(), view.data() + view.size()};
@@ -80,7 +80,7 @@ void make_table(NgramTable* self, nb::handle keys, nb::handle values) {
   new (self) NgramTable(std::move(ascending), {said.data(), said.data() + said.size()});
 }
 
-// lookup: (shortest, longest, most, patience, table), or None for plain decoding.
+// `lookup` is a tuple (shortest, longest, most, patience, table), or None for plain decoding.
 using LookupSettings = std::tuple<int, int, int, std::int64_t, std::shared_ptr<NgramTable>>;
 
 Odds read_odds(const char* field, const std::vector<Numbers>& given, int kinds) {
@@ -93,7 +93,7 @@ std::vector<Numbers> listed(const Odds& odds) {
   return {odds.prior, odds.accepted, odds.tried, odds.all_accepted, odds.all_tried};
 }
 
-// What a lookup has learned: its own part, and the one that it shares.
+// What a lookup has learned: its own part, and the part that it shares.
 struct Learned {
   LookupState state;
   Calibration calibration;
@@ -175,14 +175,15 @@ void enter(StepSequence& self, nb::handle text, std::int64_t room, std::int64_t 
     if (!state || learned == nullptr)
       throw InvalidInput("state", std::monostate(), "give what the lookup has learned so far");
     Learned read = read_state(*state, *lookup);
-    const std::shared_ptr<Experience> before = lookup->learned;  // Outlives the use of its flag.
+    // It must outlive the flag that marks it as used.
+    const std::shared_ptr<Experience> before = lookup->learned;
     {
       const InUse use({&self});
       if (given.size() < lookup->length())
         throw InvalidInput("text", length, "a text may only grow");
       lookup->learned = std::move(learned);
     }
-    const InUse use({&self});  // With what it shares from now on.
+    const InUse use({&self});  // This also marks what the sequence shares from now on.
     lookup->state = std::move(read.state);
     lookup->learned->calibration = read.calibration;
     lookup->learned->refused = read.refused;

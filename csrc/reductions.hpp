@@ -42,7 +42,7 @@ inline void block_best(const float* row, std::int64_t blocks, float* out) {
   }
 }
 
-// e^x for x <= 0 in double precision, written so that compilers vectorise it; 0 below -700.
+// Computes e^x for x <= 0 in double precision so that compilers can vectorise it; 0 below -700.
 inline double exp_double(double x) {
   const double clamped = x < -700.0 ? -700.0 : x;
   constexpr double rounder = 6755399441055744.0;  // 1.5 * 2^52
@@ -90,7 +90,7 @@ template <bool kMoment>
 inline void softmax_sums_as(const float* row, std::int64_t size, float top, double* mass,
                             double* moment) {
   const Simd::F largest = Simd::all(top);
-  const Simd::F least = Simd::all(-87.3F);  // e^-87.3 is next to nothing, as a factor too
+  const Simd::F least = Simd::all(-87.3F);  // e^-87.3 is negligible, also as a factor
   double masses[kLanes] = {};
   double moments[kLanes] = {};
   for (std::int64_t i = 0; i < size; i += 4 * kLanes) {

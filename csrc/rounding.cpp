@@ -10,8 +10,8 @@
 namespace paradecode {
 namespace {
 
-// One group of narrow_panel. Loops run over all outputs of the panel, so that compilers make
-// vectors of them.
+// Rounds one group for narrow_panel. The loops run over all outputs of the panel, so that compilers
+// can vectorise them.
 void narrow_group(const std::uint8_t* from, std::uint8_t* to, Narrowed& out) {
   const std::uint8_t* values = from + packing(Format::Q8).header;
   std::uint8_t high[kVector] = {};
@@ -23,15 +23,15 @@ void narrow_group(const std::uint8_t* from, std::uint8_t* to, Narrowed& out) {
       high[k] = value > high[k] ? value : high[k];
       low[k] = value < low[k] ? value : low[k];
     }
-  float scale[kVector];   // of 8 bits
-  float narrow[kVector];  // of 5 bits
+  float scale[kVector];   // scales of the 8-bit integers
+  float narrow[kVector];  // scales of the 5-bit integers
   float ratio[kVector];
   for (int lane = 0; lane < kLanes; ++lane) {
     const int first = 4 * lane;
     const int top = *std::max_element(high + first, high + first + 4) - 128;
     const int bottom = *std::min_element(low + first, low + first + 4) - 128;
     const float own = half_to_float(read16(from + 2 * lane));
-    // As in round_to_5: the value of the largest magnitude becomes -16.
+    // As in round_to_5, the value of the largest magnitude becomes -16.
     const float extreme = own * static_cast<float>(top > -bottom ? top : bottom);
     const std::uint16_t half = float_to_half(extreme / -16.0F);
     write16(to + 2 * lane, half);
@@ -43,7 +43,7 @@ void narrow_group(const std::uint8_t* from, std::uint8_t* to, Narrowed& out) {
     out.largest[lane] = std::fabs(extreme);
     out.least[lane] = 16.0F * std::fabs(wide);
   }
-  constexpr float round = 0x1.8p23F;  // Added to a small number, it leaves no bits for a fraction.
+  constexpr float round = 0x1.8p23F;  // Adding it to a small number leaves no bits for a fraction.
   float error[kVector] = {};
   std::uint8_t levels[kVector * kGroup / 4];
   for (int at = 0; at < kVector * kGroup / 4; at += kVector)

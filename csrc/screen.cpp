@@ -11,7 +11,7 @@
 namespace paradecode {
 namespace {
 
-// Panels that are looked at to find how large the errors of a group are.
+// The number of panels from which the typical errors of a group are estimated.
 constexpr int kSamples = 32;
 
 }  // namespace
@@ -39,8 +39,8 @@ std::unique_ptr<Screen> Screen::of(const Matrix& head, Team& team) {
   return out;
 }
 
-// Weights that make both sides' groups of one shape are the best. How long the groups of inputs are
-// would be known only after some forwards: they count as equally long.
+// The best weights make the groups of both sides have the same shape. How long the inputs of a
+// group are would be known only after some forwards, so all groups count as equally long.
 void Screen::weigh(const Matrix& head) {
   const FloatState state;
   std::vector<double> errors(weights_.size());
@@ -65,7 +65,8 @@ void Screen::fill(const Matrix& head, int panel) {
     double error = 0;
     double terms = 0;
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      // At most: in a group one of the integers is 0, so the minimum is as large as any value.
+      // This is an upper bound: one of a group's integers is 0, so the minimum is as large as any
+      // value.
       const double term = double{groups[g].largest[lane]} + 3.0 * groups[g].least[lane];
       error += groups[g].error[lane] * weights_[g];
       terms += kGroup * term * term * weights_[g];

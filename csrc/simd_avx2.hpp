@@ -54,7 +54,7 @@ struct Simd : PlainHash {
   }
   static F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
   static F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
-  // Halves of the lanes are put together until one is left, in the same order everywhere.
+  // The two halves of the lanes are combined until one lane is left, in the same order in all sets.
   static float sum(F x) { return sum_of_8(_mm256_add_ps(x.a, x.b)); }
   static float top(F x) { return top_of_8(_mm256_max_ps(x.a, x.b)); }
   template <int C>

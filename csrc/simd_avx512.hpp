@@ -38,7 +38,7 @@ struct Simd {
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F max(F a, F b) { return _mm512_max_ps(a, b); }  // a > b ? a : b
   static F min(F a, F b) { return _mm512_min_ps(a, b); }
-  // Halves of the lanes are put together until one is left, in the same order everywhere.
+  // The two halves of the lanes are combined until one lane is left, in the same order in all sets.
   static __m256 low(F a) { return _mm512_castps512_ps256(a); }
   static __m256 high(F a) { return _mm512_extractf32x8_ps(a, 1); }
   static float sum(F a) { return sum_of_8(_mm256_add_ps(low(a), high(a))); }
@@ -73,7 +73,7 @@ struct Simd {
 
   static Bytes load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
   static void store_bytes(std::uint8_t* p, Bytes v) { _mm512_storeu_si512(p, v); }
-  // Each byte shifted to the right by Right bits (to the left if negative), and masked.
+  // Shifts each byte right by Right bits (left if negative), and masks it.
   template <int Right, int Mask>
   static Bytes pick(Bytes v) {
     if constexpr (Right > 0) v = _mm512_srli_epi16(v, Right);
@@ -92,7 +92,7 @@ struct Simd {
   static I load_i8(const std::uint8_t* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  // Adds to each lane the dot of its four unsigned bytes and the four signed bytes of `word`.
+  // Adds to each lane the dot of its four unsigned bytes with the four signed bytes of `word`.
   static I dot_nibbles(I sum, Bytes w, std::int32_t word) {
     return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(word));
   }
@@ -104,7 +104,8 @@ struct Simd {
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
   }
 
-  // High 32 bits of the SplitMix64 finaliser of base + (id + 1) * golden, for ids first .. + 15.
+  // Returns the high 32 bits of the SplitMix64 finaliser of base + (id + 1) * golden, for ids first
+  // .. + 15.
   static void hash16(std::uint64_t base, std::uint64_t first, std::uint32_t* out) {
     const __m512i golden = _mm512_set1_epi64(static_cast<long long>(0x9E3779B97F4A7C15ULL));
     const __m512i steps = _mm512_set_epi64(8, 7, 6, 5, 4, 3, 2, 1);

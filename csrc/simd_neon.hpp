@@ -1,5 +1,6 @@
-// Sixteen lanes as four NEON vectors, with the dot products of ARMv8.2; int8 matrices where
-// PARADECODE_I8MM asks for them. GCC alone would leave calls of these functions in inner loops.
+// Sixteen lanes as four NEON vectors, with the dot products of ARMv8.2, and int8 matrices where
+// PARADECODE_I8MM asks for them. Functions are always inlined, because GCC would leave calls in
+// inner loops.
 #pragma once
 
 #include <arm_neon.h>
@@ -68,7 +69,7 @@ struct Simd : PlainHash {
   [[gnu::always_inline]] static F fma(F x, F y, F z) {
     return each<F>([&](int i) { return vfmaq_f32(z.v[i], x.v[i], y.v[i]); });
   }
-  // x > y ? x : y; NEON's own maximum treats NaN in another way.
+  // x > y ? x : y; the maximum instruction of NEON treats NaN differently.
   [[gnu::always_inline]] static float32x4_t larger(float32x4_t x, float32x4_t y) {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
   }
@@ -78,7 +79,7 @@ struct Simd : PlainHash {
   [[gnu::always_inline]] static F min(F x, F y) {
     return each<F>([&](int i) { return vbslq_f32(vcltq_f32(x.v[i], y.v[i]), x.v[i], y.v[i]); });
   }
-  // Halves of the lanes are put together until one is left, in the same order everywhere.
+  // The two halves of the lanes are combined until one lane is left, in the same order in all sets.
   [[gnu::always_inline]] static float sum(F x) {
     const float32x4_t v = vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3]));
     const float32x2_t w = vadd_f32(vget_low_f32(v), vget_high_f32(v));
@@ -89,7 +90,7 @@ struct Simd : PlainHash {
     v = larger(v, vextq_f32(v, v, 2));
     return vgetq_lane_f32(larger(v, vextq_f32(v, v, 1)), 0);
   }
-  // A bit for each lane.
+  // Returns one bit for each lane.
   template <class Test>
   [[gnu::always_inline]] static std::uint32_t mask(Test test) {
     const std::uint32_t places[4] = {1, 2, 4, 8};
@@ -203,7 +204,7 @@ struct Simd : PlainHash {
   }
   [[gnu::always_inline]] static Bytes prepare_bytes(Bytes w) { return w; }
 
-  // Vectors of 8 inputs of two outputs each.
+  // Vectors with 8 inputs of two outputs each.
   struct Eights {
     uint8x16_t v[8];
   };
@@ -246,8 +247,8 @@ struct Simd : PlainHash {
     return sum;
   }
 #else
-  // The dot product of ARMv8.2 takes signed bytes on both sides: integers of up to 7 bits are their
-  // own, and the offset of 128 is taken off before.
+  // The dot product of ARMv8.2 takes signed bytes on both sides. Integers of up to 7 bits stay
+  // unchanged, and for others the offset of 128 is subtracted first.
   [[gnu::always_inline]] static I dot_nibbles(I sum, Bytes w, std::int32_t word) {
     const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(word));
     return each<I>([&](int i) { return vdotq_s32(sum.v[i], vreinterpretq_s8_u8(w.v[i]), x); });

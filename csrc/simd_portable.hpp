@@ -22,7 +22,7 @@ struct Simd : PlainHash {
   struct Bytes {
     std::uint8_t v[64];
   };
-  static constexpr int kMaxRows = 2;  // more would double what compiling takes
+  static constexpr int kMaxRows = 2;  // a larger number would double the time to compile
 
   template <class Out, class Lane>
   static Out each(Lane lane) {
@@ -70,7 +70,7 @@ struct Simd : PlainHash {
   static F min(const F& x, const F& y) {
     return each<F>([&](int i) { return x.v[i] < y.v[i] ? x.v[i] : y.v[i]; });
   }
-  // Halves of the lanes are put together until one is left, in the same order everywhere.
+  // The two halves of the lanes are combined until one lane is left, in the same order in all sets.
   static float sum(F x) {
     for (int width = 8; width > 0; width /= 2)
       for (int i = 0; i < width; ++i) x.v[i] += x.v[i + width];

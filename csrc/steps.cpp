@@ -34,14 +34,14 @@ std::int64_t length(const StepSequence& sequence) {
   return static_cast<std::int64_t>(sequence.text.size());
 }
 
-// Whether there is a next step, and the page table holds the largest that it can be.
+// Returns whether there is a next step, and whether the page table has room for the largest one.
 bool goes_on(const StepSequence& sequence) {
   const std::int64_t most = sequence.lookup == nullptr ? 0 : sequence.lookup->most();
   return sequence.room > 0 && sequence.steps > 0 &&
          length(sequence) + std::min(most, sequence.room - 1) <= sequence.capacity();
 }
 
-// What drafting changes before anything is verified.
+// The state that drafting changes before a draft is verified.
 struct Counters {
   explicit Counters(const StepSequence& sequence)
       : lookup(sequence.lookup.get()),
@@ -126,7 +126,7 @@ class Steps {
     }
   }
 
-  // Of each sequence the last token, and the draft behind it.
+  // The rows of each sequence: its last token, and the draft behind it.
   ForwardResult forward(const CommittedStep& step) {
     std::vector<SpanInput> spans(in_.sequences.size());
     std::vector<Tokens> tokens(spans.size());
@@ -162,7 +162,7 @@ class Steps {
     return model_.forward(spans, layers_, argmax_);
   }
 
-  // A row stays where a token is committed behind it.
+  // A row is kept if a token is committed behind it.
   void keep_hidden(const ForwardResult& result, CommittedStep& step) const {
     const auto size = static_cast<std::size_t>(model_.shape().hidden_size);
     auto layer = result.hidden.begin();
@@ -180,7 +180,7 @@ class Steps {
     std::vector<std::size_t> first(step.parts.size());
     for (std::size_t row = owners_.size(); row-- > 0;) first[owners_[row]] = row;
     Tokens best(owners_.size());
-    // Of all greedy rows, because a bad value in any of them ends the request.
+    // All greedy rows are checked, because a bad value in any of them ends the request.
     logits.for_each([&](int at) {
       const auto row = static_cast<std::size_t>(at);
       const std::size_t owner = owners_[row];
@@ -200,7 +200,8 @@ class Steps {
     if (scored_) score(logits, first, step);
   }
 
-  // What the model gives to each accepted token, before the warp; as NativeLogits.log_probability.
+  // Computes the model's log-probability of each accepted token, before the warp, as
+  // NativeLogits.log_probability does.
   void score(const LogitRows& logits, const std::vector<std::size_t>& first,
              CommittedStep& step) const {
     for (std::size_t i = 0; i < step.parts.size(); ++i)
@@ -214,7 +215,7 @@ class Steps {
     });
   }
 
-  // The target's tokens, up to the first that the draft does not have.
+  // Takes the target's tokens, up to the first one that the draft does not have.
   template <class Target>
   static void accept(CommittedStep::Part& part, Target target) {
     const Tokens& draft = part.draft.tokens;
@@ -224,7 +225,7 @@ class Steps {
              draft[part.tokens.size() - 1] == part.tokens.back());
   }
 
-  // Whether a sequence has ended.
+  // Returns whether a sequence has ended.
   bool commit(const CommittedStep& step) {
     bool ends = false;
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
@@ -250,8 +251,8 @@ class Steps {
   Model& model_;
   StepsInput in_;
   std::vector<LayerPart> layers_;
-  bool argmax_;                      // of no row more than its best token is wanted
-  bool scored_;                      // log-probabilities are, of some sequence
+  bool argmax_;                      // whether only the best token of each row is wanted
+  bool scored_;                      // whether log-probabilities are wanted for some sequence
   std::vector<std::size_t> owners_;  // the sequence of each row of the forward
   Tokens rows_;                      // 0, 1, 2, ...
 };

@@ -1,5 +1,5 @@
-// Several steps of several sequences in one call: draft, forward, coupled verification, commit. The
-// Python twins are loop.py, plain.py and verifiers/coupled.py in methods/draft.
+// Runs several steps of several sequences in one call: draft, forward, coupled verification,
+// commit. The Python versions are loop.py, plain.py and verifiers/coupled.py in methods/draft.
 #pragma once
 
 #include <atomic>
@@ -20,16 +20,16 @@ struct StepSequence {
   std::unique_ptr<Lookup> lookup;  // null for plain decoding
   Tokens stops;                    // ids that end the output
   Warp warp;
-  std::uint64_t seed = 0;   // of the noise
+  std::uint64_t seed = 0;   // seed of the noise
   bool scored = false;      // whether log-probabilities of its tokens are wanted
-  std::vector<int> hidden;  // layers whose outputs are wanted of the rows that stay
+  std::vector<int> hidden;  // layers whose outputs are wanted for the rows that are kept
 
   Tokens text;            // prompt and output; keys and values of all but the last token are stored
   Tokens pages;           // the page table: no step writes beyond it
-  WindowTables windows;   // those of layers with windows
-  std::int64_t room = 0;  // tokens that may still be committed
-  std::int64_t steps = 0;  // that may still be made
-  std::int64_t rows = 1;   // its rows in the last forward
+  WindowTables windows;   // the page tables of layers with windows
+  std::int64_t room = 0;  // number of tokens that may still be committed
+  std::int64_t steps = 0;  // number of steps that may still be made
+  std::int64_t rows = 1;   // number of its rows in the last forward
   std::atomic_flag busy;   // set by the thread that uses it
 
   // Slots that all page tables have.
@@ -39,11 +39,11 @@ struct StepSequence {
 struct StepsInput {
   std::vector<StepSequence*> sequences;  // distinct
   const CostCurve* curve = nullptr;      // null where it was not measured
-  // Seconds of a step beside its forward, once and for each sequence, and of a draft.
+  // The seconds of a step beside its forward, for the step and for each sequence, and of a draft.
   double step_seconds = 0;
   double sequence_seconds = 0;
   double draft_seconds = 0;
-  // What the last forward held.
+  // The numbers of rows and tokens of the last forward.
   std::int64_t spans = 1;
   std::int64_t rows = 1;
   // Draft rows that a step may have: of each group of sequences, and the group of each of them.
@@ -54,19 +54,19 @@ struct StepsInput {
 
 struct CommittedStep {
   struct Part {
-    Draft draft;                   // what was verified
-    Tokens tokens;                 // accepted ones, and the one that follows them
+    Draft draft;                   // the draft that was verified
+    Tokens tokens;                 // the accepted tokens, and the one that follows them
     std::vector<double> logprobs;  // of each token, where they are wanted
-    std::vector<float> hidden;     // of the row before each token: all layers wanted, side by side
+    std::vector<float> hidden;     // of the row before each token: all wanted layers, side by side
   };
   std::vector<Part> parts;  // of each sequence
   double ended = 0;         // seconds since the call began
   double forward = 0;       // seconds of the forward
 };
 
-// Runs at least one step where that can be done, and returns those that were committed: up to the
-// one that ends a sequence. A step that fails leaves nothing behind; it is not reported, because
-// whoever runs it again learns why.
+// Runs at least one step where that is possible, and returns the committed steps, up to the one
+// that ends a sequence. A step that fails changes nothing and is not reported, because whoever runs
+// it again gets the same error.
 std::vector<CommittedStep> run_steps(Model& model, StepsInput input);
 
 }  // namespace paradecode

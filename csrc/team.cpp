@@ -37,13 +37,13 @@ int process_id() {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(60);
-// Within a job another member is a little behind, or kept off its core by somebody who needs it.
+// While a job runs, another member is a little behind, or another process uses its core.
 constexpr auto kWithinJob = std::chrono::microseconds(1500);
-// Between two jobs Python runs, for up to some milliseconds. A virtual machine's core that sleeps
-// meanwhile may come back only milliseconds later.
+// Between two jobs Python runs for up to some milliseconds. A core of a virtual machine that sleeps
+// in that time may wake only milliseconds later.
 constexpr auto kBetweenJobs = std::chrono::milliseconds(20);
 
-// Spins, then yields the core, and says after a while that the caller had better sleep.
+// Spins, then yields the core, and after a while returns that the caller should sleep.
 class Patience {
  public:
   explicit Patience(Clock::duration longest) : longest_(longest) {}
@@ -105,7 +105,7 @@ void Member::finish(int phase, int chunks, int done) {
 }
 
 std::shared_ptr<Team> Team::of(int threads, bool apart) {
-  // In a forked child the threads are gone, and the condition variable would wait for them.
+  // A forked child does not have the threads, and the condition variable would wait for them.
   const auto make = [threads] {
     return std::shared_ptr<Team>(new Team(threads), [](Team* old) {
       if (old->in_own_process()) delete old;

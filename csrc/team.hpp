@@ -1,11 +1,11 @@
 // Threads that run one job together.
 //
-// A job is a function that every member runs from start to end. It consists of phases; a phase
-// has chunks, each member starts with a share of its own and then takes what the others have not
-// begun, and a phase ends when all its chunks are done. Nobody waits for a member that has not
-// started, so a thread that the system keeps off its core (a busy neighbour) costs its share of
-// the speed and no more. If a member throws, all leave the job at the end of that phase, and the
-// caller gets what was thrown first.
+// A job is a function that every member runs from start to end. It consists of phases, and a phase
+// has chunks. Each member starts with its own share of the chunks, and then takes chunks that
+// others have not begun. A phase ends when all its chunks are done. No member waits for one that
+// has not started, so a thread that the system keeps off its core costs only its share of the
+// speed. If a member throws, all members leave the job at the end of that phase, and the caller
+// gets the first error.
 #pragma once
 
 #include <atomic>
@@ -21,12 +21,12 @@
 
 namespace paradecode {
 
-// Of a team.
+// The settings of a team.
 inline constexpr int kMostThreads = 1024;
 
 class Team;
 
-// Thrown in the members of a job of which another one failed.
+// Thrown in the members of a job if another member failed.
 struct Abandoned {};
 
 // A member's view of the job in progress.
@@ -35,9 +35,10 @@ class Member {
   Member(Team& team, int index) : team_(team), index_(index) {}
 
   int index() const { return index_; }
-  // From now on the member's time is taken.
+  // Starts to measure the member's time.
   void watch(Stopwatch& watch) { watch_ = &watch; }
-  // The part of the forward that follows; returns the one before. Nothing where no time is taken.
+  // Names the part of the forward that follows, and returns the one before. Does nothing if no time
+  // is measured.
   Part enter(Part part) { return watch_ == nullptr ? part : watch_->enter(part); }
 
   // Runs work(chunk) for chunks 0 .. chunks - 1, shared with the other members, and returns when
@@ -62,8 +63,8 @@ class Member {
 
 class Team {
  public:
-  // The team of this many threads in this process, created when nobody holds it; or one `apart`,
-  // whose jobs run beside those of others.
+  // Returns the team of this many threads in this process; it is made if nobody holds one. A team
+  // that is `apart` is separate, so that its jobs run beside those of others.
   static std::shared_ptr<Team> of(int threads, bool apart = false);
 
   explicit Team(int threads);
@@ -75,10 +76,10 @@ class Team {
   bool in_own_process() const;
   // Throws BackendError in a process that was forked after the team was made.
   void check_process() const;
-  // Runs job(context, member) in the caller and in whichever threads come in time. One job at a
-  // time; callers queue. `phases` is an upper bound of the job's phases.
+  // Runs job(context, member) in the caller and in all threads that start in time. One job runs at
+  // a time, and callers queue. `phases` is an upper bound of the job's phases.
   void run(int phases, void (*job)(void*, Member&), void* context);
-  // The same, or false at once if another job is running or the process was forked.
+  // Does the same, or returns false at once if another job is running or the process was forked.
   bool run_if_free(int phases, void (*job)(void*, Member&), void* context);
 
  private:
@@ -95,9 +96,9 @@ class Team {
   void serve(int index);
   void stop();
   bool enter();
-  // A member's part of the job.
+  // Runs a member's part of the job.
   void work(int index);
-  // Notes what a member threw; the first counts.
+  // Records the error that a member threw; the first one counts.
   void fail(std::exception_ptr error);
   void run_locked(int phases, void (*job)(void*, Member&), void* context);
 
@@ -138,7 +139,7 @@ void Member::phase(int chunks, Prepare prepare, Work work) {
     try {
       if (done == 0) prepare();
       work(chunk);
-    } catch (...) {  // The chunk counts as done, or others would wait for it.
+    } catch (...) {  // The chunk counts as done, because the others would wait for it.
       team_.fail(std::current_exception());
     }
   }

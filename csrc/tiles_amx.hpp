@@ -1,5 +1,5 @@
-// AMX's tile registers, by their instructions: the compilers' own functions do not say that they
-// read and write memory. Register numbers are those of matmul_tiles.hpp.
+// The tile registers of AMX, used by their instructions, because the compilers' own functions do
+// not declare that they read and write memory. Register numbers are those of matmul_tiles.hpp.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace paradecode {
 namespace {
 
-// What LDTILECFG reads.
+// The configuration that LDTILECFG reads.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -28,7 +28,7 @@ struct Tiles {
     }
     asm volatile("ldtilecfg %0" : : "m"(config));
   }
-  // Back to no tiles, which saves their 8 KB at every change of threads.
+  // Releases the tiles, which saves 8 KB at every change of threads.
   static void release() { asm volatile("tilerelease" : : : "memory"); }
 
   template <int Tile>
@@ -43,7 +43,7 @@ struct Tiles {
   static void store(void* to, std::int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(Tile) : "memory");
   }
-  // sum += signed bytes of inputs x unsigned bytes of weights.
+  // Computes sum += signed bytes of inputs x unsigned bytes of weights.
   template <int Sum, int Inputs, int Weights>
   static void dot() {
     asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sum), "i"(Inputs), "i"(Weights));

@@ -1,5 +1,5 @@
-// Tile registers in software, as the manual defines them, for the self test: it runs the kernels of
-// matmul_tiles.hpp on processors without AMX, and stops where a real tile would raise an error.
+// Tile registers in software, as the manual defines them, for the self test. They run the kernels
+// of matmul_tiles.hpp on processors without AMX, and stop where a real tile would raise an error.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace paradecode {
 namespace {
 
 struct EmulatedTile {
-  int rows = 0;  // 0: not configured
+  int rows = 0;  // 0 if not configured
   int row_bytes = 0;
   std::uint8_t bytes[16][64];
 };

@@ -8,20 +8,21 @@
 
 namespace paradecode {
 
-// Outputs in a panel of packed weights, and lanes of the widest vector. Every reduction in the
-// kernels is laid out for 16 lanes, so that all instruction sets give the same bits.
+// The number of outputs in a panel of packed weights, and of lanes of the widest vector. Every
+// reduction in the kernels is laid out for 16 lanes, so that all instruction sets give the same
+// bits.
 inline constexpr int kLanes = 16;
-// Inputs that share a weight scale and an activation scale.
+// The number of inputs that share a weight scale and an activation scale.
 inline constexpr int kGroup = 32;
-// Slots in a page of keys and values.
+// The number of slots in a page of keys and values.
 inline constexpr int kPage = 16;
-// Pages of one layer and head that lie side by side in the cache.
+// The number of pages of one layer and head that lie side by side in the cache.
 inline constexpr int kStretch = 32;
 
 constexpr int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
-// How weights are stored: floats, or integers with scales as GGUF defines them. Q4 is GGUF's Q4_1
-// and Q8 its Q8_0, to which other weights may be rounded as well.
+// Says how weights are stored: as floats, or as integers with scales as GGUF defines them. Q4 is
+// GGUF's Q4_1 and Q8 its Q8_0; other weights may be rounded to these formats.
 enum class Format : int {
   Q4 = 0,
   Q8 = 1,
@@ -49,12 +50,12 @@ constexpr bool is_integer(Format format) {
   return format != Format::BF16 && format != Format::F16 && format != Format::F32;
 }
 
-// Bytes of a block of an integer format, for a panel of 16 outputs: a header with scales, then the
-// integers of each group of 32 inputs.
+// The bytes of a block of an integer format, for a panel of 16 outputs: a header with scales, then
+// the integers of each group of 32 inputs.
 struct Packing {
-  int groups;  // of a block
+  int groups;  // number of groups in a block
   int header;
-  int data;  // of a group
+  int data;  // bytes of the integers of a group
   constexpr int bytes() const { return header + groups * data; }
 };
 
@@ -76,7 +77,7 @@ constexpr Packing packing(Format format) {
   }
 }
 
-// What the sixteen integers of IQ4_NL and IQ4_XS stand for, plus 128.
+// The values of the sixteen integers of IQ4_NL and IQ4_XS, plus 128.
 inline constexpr std::uint8_t kLevels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                              129, 141, 153, 166, 181, 197, 217, 241};
 
@@ -92,7 +93,7 @@ struct Matrix {
   int rows = 0;
   int cols = 0;
   int panels = 0;
-  int groups = 0;  // of 32 inputs; the last one is padded with zeros
+  int groups = 0;  // number of groups of 32 inputs; the last one is padded with zeros
   std::size_t panel_bytes = 0;
   std::size_t pair_stride = 0;
   std::uint8_t* data = nullptr;
@@ -122,11 +123,11 @@ inline constexpr int kRowGroup = 16;
 struct Activations {
   int width = 0;  // a multiple of 32
   float* values = nullptr;
-  std::int32_t* words = nullptr;  // four signed bytes a word, eight words an entry
+  std::int32_t* words = nullptr;  // a word has four signed bytes, an entry eight words
   float* scales = nullptr;
   float* sums = nullptr;                // scale times the sum of the group's integers
   std::int32_t* corrections = nullptr;  // -128 times that sum, for weights stored with offset 128
-  std::int32_t* halves = nullptr;       // two an entry: -4 times the sums of 16 integers each
+  std::int32_t* halves = nullptr;       // two for each entry: -4 times the sums of 16 integers each
 
   std::int64_t value(int row, int input) const {
     return (std::int64_t{row / kRowGroup} * width + input) * kRowGroup + row % kRowGroup;
@@ -142,11 +143,11 @@ struct Run {
   std::int32_t ordinal = 0;  // index of the first token in its list
   std::uint8_t first = 0;    // row of the first token in the page
   std::uint8_t count = 0;
-  bool scratch = false;  // in the scratch pages of this forward
+  bool scratch = false;  // whether it is in the scratch pages of this forward
 };
 
-// What one row sees beyond the prefix: indices into the span's extra tokens, ascending. Without a
-// list they are 0 .. count - 1.
+// The tokens that one row sees beyond the prefix: indices into the span's extra tokens, ascending.
+// Without a list they are 0 .. count - 1.
 struct RowView {
   const std::int32_t* list = nullptr;
   std::int32_t count = 0;
@@ -171,17 +172,17 @@ struct SpanView {
 };
 
 inline constexpr int kMaxQueries = 6;
-// Numbers of a head.
+// The sizes of an attention head.
 inline constexpr int kMostHeadDim = 1024;
 
-// Tokens whose attention is one part.
+// The number of tokens whose attention is computed as one part.
 inline constexpr int kAttentionBlock = 256;
 
 // A few query vectors of one key/value head and one span.
 struct AttentionTile {
   const SpanView* span = nullptr;
   int count = 0;
-  int row[kMaxQueries] = {};  // of the span
+  int row[kMaxQueries] = {};  // rows of the span
   const float* query[kMaxQueries] = {};
   float* out[kMaxQueries] = {};
   // A score s becomes softcap * tanh(s / softcap), unless that is 0; then it gets slope times the
@@ -196,17 +197,17 @@ struct AttentionTile {
   // [head_dim][16], a page of values [16][padded_dim].
   const void* keys[2] = {};
   const void* values[2] = {};
-  std::int64_t stretch[2] = {};  // elements from kStretch pages to the next
+  std::int64_t stretch[2] = {};  // number of elements from kStretch pages to the next
   int head_dim = 0;
   int padded_dim = 0;
-  // Blocks of what the rows see: of prefix and extra tokens, kAttentionBlock each.
+  // The number of blocks that the rows see: of prefix and of extra tokens, kAttentionBlock each.
   int first_block = 0;
   int end_block = 0;
-  // Whether keys and values are fetched ahead: not if another tile was here a moment ago, for then
-  // they are in the second-level cache, and fetching costs more than it saves.
+  // Whether keys and values are fetched ahead. They are not if another tile read them just before,
+  // because they are then in the second-level cache, and fetching costs more than it saves.
   bool fetches = true;
-  // Where a query's parts are left, block b at b * part_floats(padded_dim), for other threads do
-  // the other blocks; null: `out` is computed.
+  // Where a query's parts are stored, block b at b * part_floats(padded_dim), if other threads
+  // compute the other blocks. If null, `out` is computed.
   float* parts[kMaxQueries] = {};
   float* scores = nullptr;  // count x score_stride, for the extra tokens
   std::int64_t score_stride = 0;
@@ -218,10 +219,11 @@ constexpr std::int64_t part_floats(int padded_dim) { return std::int64_t{padded_
 struct Kernels {
   const char* name;
 
-  // out[r * out_stride + 16 * p + lane] = (or +=) product (+ bias) for the given panels and rows.
+  // Computes out[r * out_stride + 16 * p + lane] = (or +=) product (+ bias) for the given panels
+  // and rows.
   void (*matmul)(const Matrix& weight, int panel, int panels, const Activations& input, int row,
                  int rows, float* out, std::int64_t out_stride, const float* bias, bool add);
-  // Rounds a row's groups from `group` on to integers, into row `row` of `out`.
+  // Rounds the groups of a row from `group` on to integers, and writes them to row `row` of `out`.
   void (*quantise)(const float* values, int group, int groups, int row, const Activations& out);
   // `padded` is a multiple of 16; values beyond `size` are zero on both sides.
   void (*rms_norm)(const float* values, const float* weight, int size, int padded, float epsilon,
@@ -233,7 +235,7 @@ struct Kernels {
   void (*activate[kActivations])(float* gate, const float* up, int count);
   // values = cap * tanh(values / cap); count is a multiple of 16.
   void (*cap)(float* values, float cap, std::int64_t count);
-  // out += weights[i] * rows[i], one row after the other; size is a multiple of 16.
+  // Computes out += weights[i] * rows[i], one row after the other; size is a multiple of 16.
   void (*add_rows)(const float* const* rows, const float* weights, int count, int size, float* out);
   void (*attention_f16)(const AttentionTile& tile);
   void (*attention_f32)(const AttentionTile& tile);
@@ -244,23 +246,24 @@ struct Kernels {
   void (*to_f16)(const float* values, std::uint16_t* out, int count);  // a multiple of 16
 
   // Reductions over a row of logits; size is a multiple of 16, padded with -inf.
-  // The largest value, its first index, and whether any value is NaN.
+  // Finds the largest value, its first index, and whether any value is NaN.
   void (*best)(const float* row, std::int64_t size, float* value, std::int64_t* index, bool* nan);
-  void (*block_best)(const float* row, std::int64_t blocks, float* out);  // of 64 values each
-  // Sum of exp(row / temperature - top), in double precision.
+  // the maxima of blocks of 64 values
+  void (*block_best)(const float* row, std::int64_t blocks, float* out);
+  // Computes the sum of exp(row / temperature - top) in double precision.
   double (*exp_sum)(const float* row, std::int64_t size, double top, double temperature);
-  // Sum of w and, unless null, of w * x, with x = row - top and w = exp(x), in float32 (added up in
-  // double precision): good to 1e-6, and four times as fast.
+  // Computes the sum of w and, unless null, of w * x, with x = row - top and w = exp(x), in float32
+  // (added in double precision). The result is good to 1e-6, and four times as fast.
   void (*softmax_sums)(const float* row, std::int64_t size, float top, double* mass,
                        double* moment);
   std::int64_t (*collect)(const float* row, std::int64_t size, float threshold, std::int32_t* ids);
-  // Ids whose scaled logit plus an upper bound of their noise can exceed `floor`; the caller
-  // raises *floor while it examines them in blocks.
+  // Finds the ids whose scaled logit plus an upper bound of their noise can exceed `floor`. The
+  // caller raises *floor while it examines them in blocks.
   std::int64_t (*noisy_candidates)(const float* row, std::int64_t begin, std::int64_t end,
                                    float inverse_temperature, float floor, std::uint64_t base,
                                    std::int32_t* ids);
 
-  // What bounds a forward, for measuring: see limits.hpp.
+  // Measures what limits the speed of a forward: see limits.hpp.
   std::int32_t (*read_all)(const std::uint8_t* data, std::int64_t bytes);
   std::int32_t (*multiply)(std::int64_t steps);
   int products_a_step;
@@ -268,7 +271,7 @@ struct Kernels {
   int float_products_a_step;
 };
 
-// A build has some of the sets (PARADECODE_KERNELS).
+// A build has some of these sets (PARADECODE_KERNELS).
 // clang-format off
 namespace portable { extern const Kernels kernels; }
 namespace avx2 { extern const Kernels kernels; }

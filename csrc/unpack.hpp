@@ -1,8 +1,8 @@
-// Packed integers and their scales as vectors of `Simd`; pack.cpp writes what is read here.
+// Reads packed integers and their scales as vectors of `Simd`; pack.cpp writes them.
 //
 // The integers of a group are eight vectors: vector i holds inputs 4i .. 4i + 3 of 16 outputs.
 //   4 bits  64 bytes hold vector i in the low and vector i + 4 in the high half of each byte.
-//   5 bits  besides, a plane of 64 bytes: bit i is the fifth bit of vector i.
+//   5 bits  besides these, a plane of 64 bytes: bit i is the fifth bit of vector i.
 //   6 bits  besides, two planes: bits 2i and 2i + 1 are the upper bits of vector i (or 4 + i).
 //   2 bits  two planes, likewise; 3 bits: besides, a plane with one bit of each vector.
 //   8 bits  the vectors as they are.
@@ -13,7 +13,7 @@
 namespace paradecode {
 namespace {
 
-// Calls each(Index<0>()), each(Index<1>()), ...: indices that shifts can be made of.
+// Calls each(Index<0>()), each(Index<1>()), ...; the indices are compile-time constants for shifts.
 template <int I>
 struct Index {
   static constexpr int value = I;
@@ -27,15 +27,15 @@ inline void unroll(Each each) {
   }
 }
 
-// Formats with blocks of 256 inputs.
+// Returns whether the format has blocks of 256 inputs.
 constexpr bool has_superblocks(Format kind) { return packing(kind).groups > 1; }
 
-// Formats whose blocks of 32 or 256 inputs have a scale for every 16 inputs.
+// Returns whether the format's blocks of 32 or 256 inputs have a scale for every 16 inputs.
 constexpr bool has_half_scales(Format kind) {
   return kind == Format::Q2_K || kind == Format::Q3_K || kind == Format::Q6_K;
 }
 
-// Formats whose integers are stored with 128 added.
+// Returns whether the format's integers are stored with 128 added.
 constexpr bool has_offset(Format kind) {
   return kind == Format::Q8 || kind == Format::IQ4_NL || kind == Format::IQ4_XS;
 }
@@ -81,9 +81,9 @@ inline void unpack_group(const std::uint8_t* p, Simd::Bytes* w) {
     unroll<8>([&](auto i) { w[i.value] = Simd::prepare_bytes(w[i.value]); });
 }
 
-// Sixteen values of 6 bits for each of 16 outputs, as bytes [value][output]. The low four bits are
-// 128 bytes, value j in the low and value j + 8 in the high halves; the upper bits are 64 bytes:
-// bits 2t and 2t + 1 of byte [j][output] are of value j + 4t.
+// Reads sixteen values of 6 bits for each of 16 outputs, as bytes [value][output]. The low four
+// bits are 128 bytes, with value j in the low and value j + 8 in the high halves. The upper bits
+// are 64 bytes: bits 2t and 2t + 1 of byte [j][output] belong to value j + 4t.
 inline void unpack_six_bits(const std::uint8_t* p, std::uint8_t* out) {
   const Simd::Bytes low = Simd::load_bytes(p);
   const Simd::Bytes high = Simd::load_bytes(p + 64);
@@ -98,8 +98,8 @@ inline Simd::F load_scale(const std::uint8_t* p) {
   return Simd::load_f16(reinterpret_cast<const std::uint16_t*>(p));
 }
 
-// What a group's integers are multiplied by, and what is added: a weight is scale * integer +
-// minimum, in float32 as GGUF's readers compute it.
+// The numbers by which a group's integers are multiplied, and which are added: a weight is scale *
+// integer + minimum, in float32 as GGUF's readers compute it.
 template <Format Kind>
 struct GroupScales {
   static constexpr bool has_minimum = !has_offset(Kind);
@@ -138,11 +138,12 @@ struct GroupScales {
   alignas(64) std::uint8_t factors_[256];
 };
 
-// The same where every 16 inputs have a scale: that is an integer, times one float for the block.
+// This version has a scale for every 16 inputs: an integer, times one float for the block.
 template <Format Kind>
 struct HalfScales {
   static constexpr bool has_minimum = Kind == Format::Q2_K;
-  // Bits by which -4 times a sum of inputs is shifted, to take off the offset of the integers.
+  // The number of bits by which -4 times a sum of inputs is shifted, to subtract the offset of the
+  // integers.
   static constexpr int offset_shift = Kind == Format::Q6_K ? 3 : 0;
 
   explicit HalfScales(const std::uint8_t* header) : header_(header), scale(load_scale(header)) {

@@ -1,4 +1,4 @@
-"""One version in one place: the engine's, which this package requires exactly."""
+"""Takes this package's version from the engine, and requires exactly that engine."""
 
 from __future__ import annotations
 

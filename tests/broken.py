@@ -115,7 +115,7 @@ def wrong_report(seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
 
 
 def lead(seq: TokenSequence, forward: Forward) -> Forward:
-    """Shift positions by one after the prompt's forward."""
+    """Shift the positions of a forward by one, except in the prompt's forward."""
     first = len(seq.tokens) - len(forward.tokens)
     if first == 0:
         return forward

@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let PyTorch use one thread, and keep the garbage collector from old objects.
+    """Let PyTorch use one thread, and keep old objects out of garbage collections.
 
     The models are too small to be shared among threads. The collector would otherwise look at new
     objects every 700 allocations, which takes a tenth of the time of many tests.
@@ -113,7 +113,10 @@ def commands_are_built_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def replays_keep_the_caches() -> Iterator[None]:
-    """A replay reads 4 kB behind a forward, not 32 MB: no test is about how cold a step begins."""
+    """Let a replay read 4 kB after a forward instead of 32 MB, to empty the processor's caches.
+
+    No test is about steps that begin with empty caches.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if find_spec("paradecode_lab") is not None:  # The engine's wheel is tested alone.
             from paradecode_lab.measure.replay import between

@@ -12,7 +12,7 @@ class Element(NamedTuple):
 
 
 class Elements(HTMLParser):
-    """All elements in their order; tags that do not match raise an error."""
+    """Reads all elements of a page in their order; tags that do not match raise an error."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

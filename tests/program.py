@@ -13,7 +13,6 @@ from paradecode.backends.interface import Backend
 from paradecode.cli import main
 from paradecode.engine import cost
 from paradecode.engine.cost import CostCurve
-from paradecode_lab.measure import prompts
 
 
 def in_process(
@@ -58,6 +57,8 @@ def quick_costs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def short_prompts(monkeypatch: pytest.MonkeyPatch, folder: Path, characters: int = 120) -> None:
     """Shorten the laboratory's prompts, for tests in which a command only has to run."""
+    from paradecode_lab.measure import prompts  # It is not where only the engine is tested.
+
     lines = [json.loads(line) for line in prompts.DEFAULT_FILE.read_text("utf-8").splitlines()]
     for line in lines:  # Their ends differ, while many begin alike.
         line["turns"] = [turn[-characters:] for turn in line["turns"]]

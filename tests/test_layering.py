@@ -1,4 +1,4 @@
-"""A room of the code imports only from the floors below it."""
+"""Tests the rules of structure: a room of the code imports only from rooms below it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tools.structure import (
 def test_nothing_breaks_a_rule_of_the_house(rule):
     """No rule about the structure of the code is broken.
 
-    The rules are about imports from above, circles of imports, class names with two meanings, and
-    rooms and methods with too many lines.
+    The rules are about imports from rooms above, circles of imports, class names with two meanings,
+    and rooms and methods with too many lines.
     """
     assert not rule()
 

@@ -113,7 +113,7 @@ def write_gemma(folder: Path, changes: dict[str, Any] | None = None, **text: Any
 def gemma_span(
     tokens: list[int], start: int, denoise: Denoise | None = None, first: int = 0, **more
 ):
-    """Return rows after ``start`` slots of the pages from ``first`` on.
+    """Return rows after ``start`` slots; the K/V pages begin with number ``first``.
 
     The rows of a canvas see each other, and are not stored.
     """

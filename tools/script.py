@@ -54,7 +54,7 @@ def show(rows: Iterable[Row], columns: Columns, width: int | None = None) -> Non
 
 
 def said_by(code: str) -> Any:
-    """The JSON that code of Python prints in a process of its own."""
+    """Run Python code in a new process, and return the JSON that it prints."""
     run = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True,
                          cwd=REPOSITORY)  # fmt: skip
     return json.loads(run.stdout)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from paradecode.timing.comparison import compare
 
     def methods() -> ResultTable:
-        """Every method; see :mod:`paradecode.methods`, which can be called."""
+        """Return a table of all methods; see :mod:`paradecode.methods`, which can be called."""
 
 
 __all__ = [
@@ -38,7 +38,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: a process that compiles a grammar needs no model."""
+    """Import a public name at its first use; a process that compiles a grammar needs no model."""
     if name == "methods":  # A package that can be called.
         return import_module("paradecode.methods")
     if name not in _PLACES:

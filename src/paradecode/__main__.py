@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 from paradecode import __version__
@@ -13,6 +14,8 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"paradecode {__version__}")
         return
+    if sys.argv[1:2] == ["methods"]:  # Threads of NumPy would spin, and a list computes nothing.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # What is imported stays; `LaterCommand.load` ends this.
     try:
         from paradecode.cli import main as run

@@ -88,8 +88,7 @@ class Completion:
 
     def __repr__(self) -> str:
         stats = self.stats
-        said = f"{stats.generated} tokens in {stats.forwards} forwards, {self.finish_reason}"
-        return f"<Completion {shown(self.text)}: {said}>"
+        return f"<Completion {shown(self.text)}: {_made(stats)}, {self.finish_reason}>"
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: text coloured by forward, and a bar for each forward."""
@@ -110,8 +109,7 @@ class Completion:
             for forward, count in sorted(made.items())
         )
         stats, speed = self.stats, self.stats.tokens_per_second
-        said = f"{stats.generated} tokens in {stats.forwards} forwards"
-        said += f", {speed:.0f} tokens/s" if speed else ""
+        said = _made(stats) + (f", {speed:.0f} tokens/s" if speed else "")
         return (
             f'<div style="white-space:pre-wrap">{text}</div>'
             f'<div style="display:flex;gap:1px;align-items:flex-end;flex-wrap:wrap">{bars}</div>'
@@ -208,6 +206,12 @@ def chunk_of(sequence: LiveSequence) -> Chunk:
         commits=commits,
         forward=sequence.forwards,
     )
+
+
+def _made(stats: Stats) -> str:
+    """Return the numbers of tokens and forwards in words."""
+    counted = (stats.generated, "token"), (stats.forwards, "forward")
+    return " in ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counted)
 
 
 def _colour(forward: int, alpha: float = 0.3) -> str:

@@ -1,4 +1,4 @@
-"""Old names of modules from which packages with methods of their own import; they go in 0.4."""
+"""Keeps the old names of modules, which packages with own methods import, until version 0.4."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OldNames:
         return ModuleSpec(fullname, self) if fullname in MOVED else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Python makes the module."""
+        """Return None, so that Python makes the module as usual."""
 
     def exec_module(self, module: ModuleType) -> None:
         now = MOVED[module.__name__]

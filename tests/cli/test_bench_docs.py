@@ -13,7 +13,7 @@ from paradecode.cli.later import LaterCommand
 from repository import ROOT
 from tiny_llm import write_model, write_prompts
 
-PAGE = (ROOT / "docs" / "measuring.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
 pytest.importorskip("torch")
 QUICK = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)[0].strip().splitlines()
 SHOWN = re.findall(r"^    (paradecode .*)$", PAGE, re.MULTILINE)

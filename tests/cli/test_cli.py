@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from paradecode.cli import methods
 from patience import PATIENCE
@@ -94,7 +93,7 @@ def test_methods_are_grouped_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch
     heads = [listed.index(f"autoregressive, {part}") for part in ("works", "needs a trained")]
     assert heads[0] < listed.index("\n  suffix ") < heads[1] < listed.index("\n  eagle ")
     assert all(name in listed for name in names)
-    monkeypatch.setattr(methods, "out", Console(width=80, force_terminal=True))
+    monkeypatch.setattr(methods, "columns", lambda: 80)
     every = paradecode("methods", "--all").stdout
     assert "max_ngram=3" in every
     for shown in (paradecode("methods").stdout, every):

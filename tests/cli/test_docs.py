@@ -77,7 +77,7 @@ def test_the_page_of_commands_is_that_of_the_program() -> None:
 def test_extras_are_installed_from_the_checkout() -> None:
     """Pages install from the checkout, as the package index has no package of this name yet."""
     for page in (
-        "README.md", "docs/index.md", "docs/serve.md", "docs/answers.md", "docs/measuring.md",
+        "README.md", "docs/index.md", "docs/serve.md", "docs/answers.md", "docs/benchmarks.md",
         "docs/training.md",
     ):  # fmt: skip
         text = (ROOT / page).read_text("utf-8")

@@ -13,7 +13,7 @@ from paradecode.cli import app
 from paradecode.cli.console import print_json
 from program import in_process, paradecode
 
-FULL = Path("/dev/full")
+FULL, THREADS = Path("/dev/full"), Path("/proc/self/task")
 
 
 def test_version() -> None:
@@ -28,13 +28,20 @@ def test_the_package_is_the_command() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "heavy"), [
-    (["--version"], ["typer", "numpy"]), (["--help"], ["numpy", "paradecode.llm"]),
-    (["methods"], ["gguf", "jinja2", "safetensors", "tokenizers"]),
+    (["--version"], ["typer", "numpy"]), (["--help"], ["numpy", "paradecode.llm", "rich"]),
+    (["methods"], ["gguf", "jinja2", "paradecode.backends", "paradecode.engine.engine", "rich"]),
 ], ids=lambda value: value[0])  # fmt: skip
 def test_what_is_asked_often_imports_little(arguments: list[str], heavy: list[str]) -> None:
     run = started(f"sys.argv[1:] = {arguments}", f"print(set(sys.modules) & {{*{heavy}}})")
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.endswith("set()\n")
+
+
+@pytest.mark.skipif(not THREADS.exists(), reason="needs the threads of /proc")
+def test_a_list_of_methods_starts_no_threads() -> None:
+    run = started("sys.argv[1:] = ['methods']", f"import os; print(os.listdir({str(THREADS)!r}))")
+    assert run.returncode == 0
+    assert run.stdout.splitlines()[-1].count(",") == 0
 
 
 def test_control_c_while_the_program_is_imported() -> None:
@@ -92,6 +99,19 @@ def test_a_word_that_no_command_takes_is_one_line(arguments, said, monkeypatch, 
     assert said in error
     assert "--help` says what it takes" in error
     assert error.count("\n") == 1
+
+
+def test_bars_stand_still_where_no_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notebooks set FORCE_COLOR, and show everything that a moving bar writes."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code = (
+        "from paradecode.cli.progress import watched\n"
+        "watched('work', lambda tick: [tick(done, 9) for done in range(10)])"
+    )
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stderr.count("work") == 1
+    assert "\x1b" not in run.stderr
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")

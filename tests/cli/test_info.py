@@ -1,4 +1,4 @@
-"""Tests of `paradecode info --profile` and its neighbours."""
+"""Tests of `paradecode info`, with and without `--profile`, and of `paradecode doctor`."""
 
 import json
 
@@ -26,12 +26,6 @@ def test_phases_stand_beside_their_floors() -> None:
     table = paradecode("info", "--profile", *TINY).stdout
     assert "at least" in table
     assert max(map(len, table.split("Milliseconds")[1].splitlines())) <= 80
-
-
-def test_without_a_context_it_is_refused() -> None:
-    refused = paradecode("info", "--profile", "--context", "0", *TINY)
-    assert refused.returncode != 0
-    assert "--context: 0 is not usable; give at least 1" in refused.stderr
 
 
 def test_it_is_text() -> None:

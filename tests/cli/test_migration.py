@@ -1,4 +1,4 @@
-"""The engine understands every option that the FAQ gives to people who come from other engines."""
+"""The engine understands every option that the quick start gives to users of other engines."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from paradecode.methods.choice import choose
 from paradecode.methods.specs import parse
 from repository import ROOT
 
-PAGE = (ROOT / "docs" / "faq.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "index.md").read_text("utf-8")
 ROWS = [
     (there, here)
     for there, here in re.findall(r"^\| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)

@@ -68,7 +68,7 @@ class Engine:
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, others: float = 0.0, **settings):
-    """Run the demo with an engine's own clock; returns what it compares and what it prints."""
+    """Run the demo with an engine's own clock; return what it compares and what it prints."""
     engine, canvas = Engine(**settings), Engine("threshold")
     canvas.model = "tiny"
 

@@ -41,7 +41,7 @@ FURTHER = [
 )
 @pytest.mark.parametrize("name", CASES)
 def test_every_method_gives_the_plain_constrained_output(llm, name, sampling):
-    """Plain decoding runs alone, and all other methods run in one batch."""
+    """All methods in one batch give the output of plain decoding alone."""
     constraint, prompt = CASES[name]
     settings = {"max_tokens": 48, "constraint": constraint, **sampling}
     plain = llm.complete(prompt, decoder="greedy", **settings)

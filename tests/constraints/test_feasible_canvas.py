@@ -15,7 +15,7 @@ from paradecode.methods.canvas.feasible import Rules
 from tiers import examples
 
 VOCABULARY, MASK, EOS = 5, 5, 4
-"""Sizes of a tiny vocabulary. Tokens 0 to 3 are text."""
+"""The size of a tiny vocabulary, its mask token and its end token; tokens 0 to 3 are text."""
 
 
 @st.composite
@@ -33,7 +33,7 @@ def automata(draw):
 
 
 def valid(automaton: TokenAutomaton, text: tuple[int, ...], least: int) -> bool:
-    """Whether a text is accepted by the automaton and followed only by EOS tokens."""
+    """Return whether the automaton accepts a text that is followed only by EOS tokens."""
     end = text.index(EOS) if EOS in text else len(text)
     if end < min(least, len(text)) or any(token != EOS for token in text[end:]):
         return False

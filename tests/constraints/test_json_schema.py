@@ -1,4 +1,4 @@
-"""Schemas that libraries write mean what the standard says, and no number can be endless."""
+"""Libraries' schemas mean what the standard says, and no number can have endless digits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode.core.errors import InvalidInput
 BYTES = llguidance.LLTokenizer("byte")
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 LONG = 100
-"""Bytes within which a document ends that consists of digits wherever they are allowed."""
+"""The most bytes of a document in which every possible place holds digits."""
 
 
 def matcher(schema: Any, kind: str = "json_schema") -> Any:
@@ -93,7 +93,7 @@ def test_forms(schema: Any, right: list[str], wrong: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_digits_end(schema: Any, begun: str) -> None:
-    """Digits end, even for a model that writes ones wherever it may, as small models do."""
+    """Numbers end, even if a model writes digits wherever it may, as small models do."""
     at = matcher(schema)
     assert all(at.consume_token(byte) for byte in begun.encode())
     written = 0

@@ -201,9 +201,9 @@ def test_the_text_before_the_output_counts(before):
 
 @pytest.mark.wide
 def test_the_default_model_writes_attributes_that_exist(llm):
-    """The model invents names without the monitor.
+    """Without the monitor the model invents names; with it, every attribute exists.
 
-    With it, it cannot, and drafts change nothing.
+    Drafts do not change the output.
     """
     constraint = {"type": "python", "value": {"files": FILES, "code": CODE + "print(s."}}
     prompt = CODE + "print(s."

@@ -210,7 +210,7 @@ def test_every_way_to_spell_a_text_in_tokens_is_allowed():
 
 
 def with_stops(stops: tuple[int, ...]) -> list[int]:
-    """Return what the toy writes of ``5 6``, ``7 8`` or ``7 5 9``, if ``stops`` end the output."""
+    """Return what the toy writes of ``5 6``, ``7 8`` or ``7 5 9`` if ``stops`` end the output."""
     steps = [{5: 1, 7: 2}, {6: 4}, {8: 4, 5: 3}, {9: 4}, {}]
     constraint = TokenAutomaton.of(steps, [4], toy_config().vocab_size)
     params = SamplingParams(max_tokens=8, stop_token_ids=stops, logit_bias={5: 9.0})

@@ -106,7 +106,7 @@ def test_probabilities_follow_the_definition(row, warp):
 
 
 def test_probabilities_of_a_large_row():
-    """The nucleus is searched in growing sets of tokens; a flat row needs several of them."""
+    """Probabilities of a flat row are exact, although its nucleus is searched in several steps."""
     row = np.random.default_rng(0).normal(0, 0.1, 3000)
     for warp in (Warp(1.0, top_p=0.01), Warp(1.0, top_p=0.7), Warp(1.0, top_k=2999, top_p=0.999)):
         got = ArrayLogits(row[None]).probabilities(warp)[0]

@@ -142,7 +142,7 @@ def test_a_file_that_is_no_regular_file(tmp_path):
 
 
 def test_no_more_is_read_than_may_be_there(tmp_path):
-    """The size that the system reports can be wrong: files of /proc report none."""
+    """Reading stops at the allowed size, because the reported size can be wrong, as in /proc."""
     path = tmp_path / "a"
     path.write_bytes(b"ab\r\nc")
     assert text_in(path, "profile", 5) == "ab\nc"

@@ -1,4 +1,4 @@
-"""Processors with a memory agree with their definitions along the paths of a tree."""
+"""Penalties and other processors that read the text follow the paths of a draft tree."""
 
 import math
 

@@ -9,8 +9,10 @@ CONTEXT_CHARACTERS = 200_000
 
 
 def random_text(rng: np.random.Generator) -> str:
-    """A random text of letters from every plane of Unicode, control tokens, lone surrogates and
-    long runs."""
+    """Return random text: letters from every plane of Unicode, control tokens, lone surrogates.
+
+    It may have long runs of one letter.
+    """
     parts = [
         lambda: "".join(map(chr, rng.integers(0, 0x11000, rng.integers(0, 40)))),
         lambda: str(

@@ -17,7 +17,7 @@ def same_costs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record how many steps each call has made."""
+    """Record how many steps each call of the engine has made."""
     calls: list[int] = []
     make = multi_step.make_steps
 

@@ -58,7 +58,7 @@ def both(**settings: Any) -> tuple[Engine, Engine]:
 
 
 def prompt(seed: int) -> list[int]:
-    """Return a text that repeats itself more or less."""
+    """Return a text with many repetitions."""
     random = np.random.default_rng(seed)
     words = random.integers(1, CONFIG.vocab_size, (3, 4))
     return words[random.integers(0, 3, int(random.integers(1, 9)))].ravel().tolist()

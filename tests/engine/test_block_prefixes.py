@@ -68,7 +68,7 @@ def test_an_answer_is_a_prefix_of_the_next_turn() -> None:
     "eotp(base=threshold(threshold=0.5),cache=prefix)", "threshold(threshold=0.6)",
 ])  # fmt: skip
 def test_what_other_methods_leave_behind_is_exact(spec: str) -> None:
-    """A request that reuses pages decodes exactly, whatever method wrote the pages."""
+    """A request that reuses cached pages decodes exactly, whatever method wrote the pages."""
     served = Served(backend(4))
     (first,) = served.ask(PROMPT, spec=spec)
     for prompt in (PROMPT, [*PROMPT, *first.output][:70], PROMPT[:40]):

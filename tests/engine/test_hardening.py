@@ -30,7 +30,10 @@ ONE = np.ones((1, 1), np.float32)
 
 
 def test_a_commit_that_stays_short_of_the_draft_leaves_the_newest_token_pending() -> None:
-    """A verifier may end with a token that the draft has too, and then continue from there."""
+    """A verifier may commit fewer tokens than it accepted; the newest one is then not cached.
+
+    The next step continues from the committed text.
+    """
 
     def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending, tree=TokenTree.chain(greedy(count=3)))
@@ -65,7 +68,7 @@ def test_unusual_rows_are_not_offered_to_other_requests(how: str) -> None:
 
 
 def test_rows_that_skipped_layers_are_not_kept() -> None:
-    """A draft by some of the layers does not replace the target's own forward."""
+    """Rows that ran through some layers only are not kept as rows of the target."""
 
     def decode(seq: TokenSequence) -> Steps:
         reply = yield Forward(seq.pending)
@@ -136,7 +139,7 @@ class Failing(ToyBackend):
 
 
 def test_failures_are_news() -> None:
-    """The end of a request is always reported, whatever ended it."""
+    """The engine reports the end of every request, whatever ended it."""
 
     def impossible(seq: TokenSequence) -> Steps:
         yield Forward(np.array([99], np.int32), store=Store.NONE)

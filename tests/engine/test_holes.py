@@ -24,7 +24,7 @@ NONE = np.empty(0, np.int32)
 
 
 def some(seq: TokenSequence) -> Steps:
-    """Run the prompt, its last token through the first layer only; return that layer's output."""
+    """Run the prompt, but its last token through the first layer only; return that layer's rows."""
     yield Forward(seq.pending[:-1])
     reply = yield Forward(seq.pending, layers=(0,), hidden=(0,))
     return reply.hidden[0]
@@ -74,7 +74,7 @@ def test_a_layer_does_not_see_a_row_that_it_has_not(forward: Forward, fork: bool
 
 
 def test_slots_may_be_left_out() -> None:
-    """Two tokens may share one slot: the row is at the second position, and the first has none."""
+    """Two tokens may share one slot, so that the first of their positions has no slot."""
     engine, toy, seen = toy_engine(), ToyBackend(), []
     at = np.array([len(LOOP) + 1], np.int32)
 

@@ -148,7 +148,7 @@ def test_other_rules_are_left_to_the_method(made: list[int]) -> None:
 
 @pytest.mark.parametrize("neighbour", [False, True])
 def test_steps_without_a_draft_are_made_together(neighbour: bool, made: list[int]) -> None:
-    """A drafter that rarely drafts, as its drafts do not pay, lets the backend make its steps."""
+    """While a drafter does not draft because drafts gain no time, the backend makes the steps."""
     dear = CostCurve((1, 2), (20,), ((1e-3, 1e-2),))
     one, several = both(curve=dear)
     plain, _ = both()
@@ -186,9 +186,9 @@ def test_first_drafts_know_of_the_others() -> None:
 
 
 def test_a_prompt_that_was_read_makes_no_later_step_longer() -> None:
-    """A prompt that has been read does not make later steps look longer.
+    """A prompt that was read before a step does not make the step look slower.
 
-    Otherwise drafts beside it would look cheap. A prompt that is still being read does count.
+    Otherwise drafts would look cheap. A prompt that is still being read does count.
     """
     curve = CostCurve((1, 100), (20,), ((1e-3, 1.0),))
     engine = engine_of(OneByOne, curve=curve, step_tokens=70)
@@ -224,7 +224,7 @@ def test_batches_equal_step_by_step(turn, seconds, table, made, monkeypatch):
 
 
 def test_a_shared_tenant_learns_from_all(table: str, made: list[int]) -> None:
-    """Outputs do not depend on which request learned something first; drafts may."""
+    """Requests of one tenant learn from one another; this changes drafts, but no output."""
     one, several = both(curve=curve_of(2), kv_tokens=8192)
     spec = SPECS[6].format(table=repr(table))
     outputs = []
@@ -267,7 +267,7 @@ def test_neighbours_come_and_go(made: list[int], monkeypatch: pytest.MonkeyPatch
 
 
 def test_one_that_cannot_has_all_make_their_own(made: list[int]) -> None:
-    """All requests make single steps until one that cannot make several has ended."""
+    """All requests make single steps until the one that cannot make several has ended."""
     other, engine = both()
     pairs = []
     for spec, length in (("prompt-lookup", 80), ("suffix", 10), ("greedy", 80)):

@@ -1,4 +1,4 @@
-"""The time to read prompts counts: heads and draft models that cannot pay read few of them."""
+"""Heads and draft models that gain no time read few prompts, because reading counts as a cost."""
 
 import math
 from typing import Any
@@ -58,7 +58,7 @@ def outputs(engine: Engine, spec: str, batch: int) -> list[list[int]]:
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("kind", ["eagle", "clover", "kangaroo"])
 def test_a_hopeless_head_reads_few_prompts(kind, batch, tmp_path, read):
-    """A head that cannot pay reads only the first prompts of a batch, or none.
+    """A head that gains no time reads only the first prompts of a batch, or none.
 
     Alone, it reads none before other requests have saved the time for one.
     """
@@ -66,7 +66,7 @@ def test_a_hopeless_head_reads_few_prompts(kind, batch, tmp_path, read):
     for engine in both(curve=CURVE, kv_tokens=8192):
         read.clear()
         assert outputs(engine, spec, batch) == outputs(engine, "greedy", batch)
-        one = 28 * 2e-4 * 32 / 1e-3  # Steps that pay for a prompt.
+        one = 28 * 2e-4 * 32 / 1e-3  # Steps that make up for a prompt.
         least = 0 if (kind, batch) == ("kangaroo", 4) else 1  # Its drafts take the most.
         assert least <= len(read) <= batch + math.ceil(REQUESTS * TOKENS / one)
 

@@ -68,7 +68,7 @@ def test_the_cache_and_neighbours_change_nothing(llm, monkeypatch, folder):
 
 
 def test_embeddings_are_means_of_the_last_states(llm: LLM, folder: Path) -> None:
-    """A prompt with one more token has a sum that is larger by the last row's state."""
+    """The sum of last hidden states of a prompt grows by one row's state with each token."""
     short, long = llm.encode(TEXT)[:-1], llm.encode(TEXT)
     first, second = (llm.reading(ids, hidden=True) for ids in (short, long))
     llm._read([first, second])

@@ -176,7 +176,7 @@ def test_a_draft_model_grows_a_tree_level_by_level() -> None:
 
 
 def test_grown_rows_see_their_own_path_only() -> None:
-    """A tree that was grown over two forwards has the logits of its paths."""
+    """Nodes of a tree that was grown in two forwards see only their own path."""
     seen = []
 
     def decode(seq: TokenSequence) -> Steps:
@@ -200,7 +200,7 @@ def test_grown_rows_see_their_own_path_only() -> None:
 
 
 def test_overwritten_slots_hold_the_new_rows() -> None:
-    """In a diffusion-like pass all rows see one another; the second pass replaces the rows."""
+    """A forward can replace cached rows by its own rows, which all see one another."""
     toy = ToyBackend(toy_config(attention="full"))
     engine, seen = toy_engine({"target": toy}), []
 

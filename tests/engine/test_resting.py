@@ -1,4 +1,4 @@
-"""While a drafter whose drafts lose time rests, its steps are made in one call."""
+"""While a slow drafter rests, the backend makes several of its steps in one call."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def test_a_refused_head_leaves_its_steps_to_the_backend(kind, temperature, tmp_p
 def test_copies_beside_a_resting_model_are_left_to_the_backend(
     partner: str, temperature: float, tmp_path: Path, made: list[int]
 ) -> None:
-    """While only the model rests, the backend makes the copying drafts; nothing else changes."""
+    """While only the draft model rests, the backend drafts by copying; nothing else changes."""
     model = "draft-model"
     if partner != model:
         model = f"{partner}(head='{random_head(HEADS_OF[partner], CONFIG, tmp_path)}')"
@@ -105,7 +105,7 @@ def test_a_head_gets_the_states_of_steps_that_it_did_not_see(
 
 
 def test_a_head_that_cannot_pay_beside_others_costs_them_nothing(tmp_path, head_drafts, made):
-    """A head that cannot pay beside others gets no states and prompts; alone, it begins."""
+    """A head that gains no time in a batch gets no states and prompts; alone, it begins."""
     spec = f"eagle(head='{random_head('eagle3', CONFIG, tmp_path)}')"
     for engine in both(curve=CURVE):
         alike([engine], asked(spec, 20))  # So that a draft's time is known.

@@ -284,7 +284,7 @@ def simulated(owners: list[Owner], steps: int, budget: int = 512) -> tuple[list[
 
 
 def test_what_cannot_be_cut_is_made_up_for() -> None:
-    """An owner with a block of 32 rows waits some steps after each block; the other never waits."""
+    """After a block of 32 rows its owner waits some steps, so the other owner never waits."""
     widths, given = simulated([Owner("modest", [1]), Owner("blocks", [32] * 4)], 1000)
     room = 3
     assert given["modest"] == 1000

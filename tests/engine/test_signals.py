@@ -113,7 +113,7 @@ class Alarm(BaseException):
 def test_steps_that_are_lost_end_their_requests(kind, monkeypatch):
     """If a call of several steps is interrupted, its requests end and its rows are not cached.
 
-    The backend has continued for an unknown number of steps.
+    It is unknown how many steps the backend has made.
     """
     engine, (alone, _) = engine_of(lambda one: one), both()
     backend = engine.models["target"]

@@ -1,4 +1,4 @@
-"""Stored slots agree with a plain table, and changes of pages with the published pages."""
+"""Stored slots equal those of a plain table, and reported changes lead to the published pages."""
 
 import random
 

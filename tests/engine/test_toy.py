@@ -1,4 +1,4 @@
-"""The toy oracle gives one answer: cached, chunked, in trees or as embeddings."""
+"""The toy model gives the same logits cached, in chunks, in trees and from embeddings."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What each call accepts, and that its other forms give the same results."""
+"""Each call accepts its documented inputs, and equivalent forms give the same results."""
 
 import asyncio
 import json
@@ -12,6 +12,7 @@ import pytest
 
 from paradecode import LLM, SamplingParams
 from paradecode.core.errors import InvalidInput
+from paradecode.llm import progress
 from paradecode.llm.settings import SamplingSettings
 
 TEXT, OTHER = "sort: Ben Sam Art", "copy: Tom Ben"
@@ -165,10 +166,15 @@ def test_a_stream_has_the_same_pieces(llm: LLM) -> None:
     assert last.completion.commits == llm.chat(TEXT, max_tokens=8).commits
 
 
-def test_progress_counts_what_has_ended(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_counts_what_has_ended(
+    llm: LLM, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[tuple[int, int]] = []
     llm.chat([TEXT, OTHER], max_tokens=8, progress=lambda *at: seen.append(at))
     assert seen == sorted(seen)
     assert seen[-1] == (2, 2)
+    llm.chat([TEXT, OTHER], max_tokens=8, progress=True)
+    assert capsys.readouterr().err == ""  # It is soon done.
+    monkeypatch.setattr(progress, "SOON", 0)
     llm.chat([TEXT, OTHER], max_tokens=8, progress=True)
     assert "answers" in capsys.readouterr().err

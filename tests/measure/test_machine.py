@@ -13,7 +13,7 @@ from paradecode_lab.measure.machine import OF_A_TENSOR, commit, digest_of
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_a_package_inside_of_other_work_has_no_commit(tmp_path: Path) -> None:
-    """A package in a virtual environment has no commit, even inside a user's own repository."""
+    """A package in a virtual environment has no commit, even if a user's repository contains it."""
 
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]

@@ -11,7 +11,7 @@ ITEMS = [Item(f"p{i}", f"p{i}", "g", (1, 2, 3), 8) for i in range(6)]
 
 @dataclass
 class Toy:
-    """A player that fails on some items, and is disturbed as ``loads`` says."""
+    """A player that fails on some items; ``loads`` gives the machine's load at each turn."""
 
     name: str
     max_rounds: int = 99

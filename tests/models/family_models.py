@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -107,6 +108,14 @@ CASES = {
     "starcoder2": Case("Starcoder2", _SLIDING, tied=True, biased=True, gelu=True),
     "stablelm": Case("StableLm", {"use_qkv_bias": True}, {"use_qkv_bias": True}, rotary=4),
     "cohere": Case("Cohere", gguf={"logit_scale": 0.2}, tied=True),
+    "mixtral": Case("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}, None),
+    "gpt-oss": Case(
+        "GptOss",
+        {**_SLIDING, "head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2},
+        {**_SLIDING, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 80, "attention_bias": True},
+        biased=True,
+    ),
     "cohere2": Case("Cohere2", _SLIDING, {**_SLIDING, "logit_scale": 0.2}, tied=True),
 }  # fmt: skip
 """Family -> its tiny model. Windows are shorter than the text, and groups have two heads."""
@@ -175,7 +184,7 @@ def write_family(path: Path, name: str) -> ModelConfig:
         **{k: v for k, v in family.defaults.items() if k in ACTIVATION_KEYS},
         **family.gguf_defaults, **facts, "vocab_size": VOCABULARY,
         "tie_word_embeddings": case.tied, "use_bias": case.biased, "mlp_bias": case.biased,
-        "attention_bias": case.biased or bool(facts.pop("attention_bias", False)),
+        "attention_bias": bool(facts.pop("attention_bias", False)) or case.biased,
         "partial_rotary_factor": (case.rotary or size) / size,
     }  # fmt: skip
     facts.pop("use_qkv_bias", None)
@@ -225,6 +234,7 @@ def _stored(family: Family, config: ModelConfig) -> Iterable[tuple[str, np.ndarr
     outside = {own: stored for stored, own in GGUF_OUTSIDE.items()}
     joined = {each.split("+")[0]: each for each in _JOINED.get(family.name, ())}
     later = {part for each in joined.values() for part in each.split("+")[1:]}
+    tensors = _together(tensors)
     for name, tensor in tensors.items():
         base = name.removesuffix(".bias")
         end = ".bias" if base != name else ""
@@ -238,6 +248,18 @@ def _stored(family: Family, config: ModelConfig) -> Iterable[tuple[str, np.ndarr
         whole = joined.get(part, part)
         rows = [tensors[f"layers.{layer}.{each}{end}"] for each in whole.split("+")]
         yield f"blk.{layer}.{inside[whole]}{kind}", np.concatenate(rows)
+
+
+def _together(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors with those of all experts of a layer in one."""
+    made, experts = dict[str, np.ndarray](), dict[str, list[np.ndarray]]()
+    for name, tensor in tensors.items():
+        whole = re.sub(r"experts\.\d+\.", "experts.", name).replace(".logit_bias", ".bias")
+        if whole == name or "experts." not in name:
+            made[whole] = tensor
+        else:
+            experts.setdefault(whole, []).append(tensor)
+    return made | {name: np.stack(every) for name, every in experts.items()}
 
 
 class LlamaCppLogits:

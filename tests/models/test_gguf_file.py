@@ -126,7 +126,7 @@ def requantised(source, target):
 
 
 def test_experts_of_other_architectures_are_refused(tmp_path):
-    config, weights = tiny_checkpoint("llama")
+    config, weights = tiny_checkpoint("qwen2")
     config = config.altered(mixture=Mixture(6, 2, 32))
     write_gguf(tmp_path / "m.gguf", config, {n: t.float32() for n, t in weights.items()})
     with pytest.raises(InvalidModel, match=r"expert_count.*llada-moe"):

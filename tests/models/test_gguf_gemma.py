@@ -139,7 +139,7 @@ def test_a_file_is_read_as_its_folder(folder: Path, tmp_path: Path) -> None:
 
 
 def test_it_decodes_as_its_folder(folder: Path, tmp_path: Path) -> None:
-    """With experts in 32 bits, it decodes the same bits."""
+    """The GGUF file with experts in 32 bits gives the same bits as its folder."""
 
     def whole(found: dict[str, Any]) -> None:
         for layer in range(LAYERS):

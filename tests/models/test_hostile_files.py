@@ -244,7 +244,10 @@ def test_numbers_without_bounds(tmp_path, folder, changes, field):
 
 
 def test_experts_of_all_layers_are_bounded():
-    """Every expert has names and shapes, which take memory before any file is read."""
+    """The number of experts in all layers is limited.
+
+    The names and shapes of the experts take memory before any file is read.
+    """
     config, _ = tiny_checkpoint("llama")
     assert config.altered(layers=94, mixture=Mixture(512, 8, 32)).layers == 94
     with pytest.raises(InvalidModel, match="at most 128"):

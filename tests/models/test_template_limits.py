@@ -45,7 +45,7 @@ LISTS = (
     ],
 )  # fmt: skip
 def test_lists_that_share_a_long_text(small, use):
-    """Writing, comparing or sorting such a list is refused before its text is made."""
+    """Writing, comparing or sorting lists with a long text is refused before their text is made."""
     assert ChatTemplate(LISTS + "{{ a | length }}").render(HI) == "100"
     template = ChatTemplate(LISTS + use)
     with pytest.raises(InvalidModel, match="too much text"):
@@ -134,7 +134,10 @@ def test_what_python_refuses_to_compile(source):
 
 
 def test_a_template_is_short_and_has_few_parts(monkeypatch):
-    """The time of Jinja's compiler grows with the square of the number of names."""
+    """A template that is too long or has too many parts is refused.
+
+    The time of Jinja's compiler grows with the square of the number of names.
+    """
     assert ChatTemplate(" " * chat.MAX_TEMPLATE).render(HI).isspace()
     with pytest.raises(InvalidModel, match="too long"):
         ChatTemplate(" " * (chat.MAX_TEMPLATE + 1))

@@ -13,10 +13,10 @@ from paradecode.core.errors import InvalidInput
 from paradecode.core.noise import Purpose, gumbel, key, mix
 from paradecode.engine.engine import Engine
 from paradecode.llm import LLM
-from paradecode.search.atts import AsynchronousScaling, ChunkScores, p_value
 from paradecode.search.run import SearchRun
-from paradecode.search.sampled import final_answer
 from paradecode.search.strategies import find_strategy
+from paradecode.search.strategies.atts import AsynchronousScaling, ChunkScores, p_value
+from paradecode.search.strategies.sampled import final_answer
 from paradecode.testing.toy import LetterText, ToyBackend, letter
 from paradecode_lab.training.chunk_scores import record_chunk_scores
 from tiny_folder import write_folder

@@ -32,8 +32,8 @@ from paradecode.core.noise import Purpose, key
 from paradecode.engine.engine import Engine
 from paradecode.models.weights import Tensor
 from paradecode.search.completion import completion_of_search
-from paradecode.search.sampled import final_answer
 from paradecode.search.strategies import find_strategy, strategies
+from paradecode.search.strategies.sampled import final_answer
 from paradecode.testing.toy import LetterText, ToyBackend, letter
 
 
@@ -367,9 +367,9 @@ def test_finishers_vote() -> None:
 
 @pytest.mark.parametrize("decoder", ["stand(budget=fixed)", "suffix(budget=fixed)"])
 def test_siblings_learn_from_one_another_and_stay_as_they_are(decoder: str) -> None:
-    """Samples at a low temperature are alike, so a branch drafts what its siblings have written.
+    """A branch drafts what its siblings have written, and the outputs stay the same.
 
-    The outputs stay the same.
+    Samples at a low temperature are alike, so such drafts are often right.
     """
     kinds = {"temperature": 0.3, "max_tokens": 60, "stop": (), "ignore_eos": True}
     found = run("best-of(n=4)", scorer, decoder, **kinds)

@@ -176,7 +176,10 @@ def test_an_engine_without_weights_says_so() -> None:
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_backends_read_mixtures(backend: str, tmp_path: Path) -> None:
-    """A row that is given as an embedding acts like its token, and a mixture gives other drafts."""
+    """A row that is given as the embedding of a token has the token's logits.
+
+    A mixture of embeddings gives other drafts.
+    """
     folder = write_folder(tmp_path / "model", "llama")
     with LLM(str(folder), decoder=None, backend=backend) as llm:
         ids = llm.encode("abcabcab, and so on")

@@ -166,7 +166,7 @@ def part(token: int) -> OutputChunk:
 
 
 def test_another_replica_goes_on_behind_what_was_sent() -> None:
-    """Any number of replicas may die, if each of them sends something first."""
+    """A stream survives any number of dying replicas, if each of them sends something first."""
     resumed = replace(ACCEPTED, resumed=True)
     handle = Handle(
         [ACCEPTED, part(65), part(66), DIED], *([resumed, part(67 + i), DIED] for i in range(4)),

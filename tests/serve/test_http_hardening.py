@@ -57,7 +57,7 @@ def test_fields_that_would_load_or_run_something(server: Running, field: str) ->
     ["trust_remote_code", "draft_model", "lora", "adapter", "model_path", "custom_logit_processor"],
 )
 def test_unknown_fields_of_other_servers_load_nothing(server: Running, field: str) -> None:
-    """They are named as ignored, and the worker's request has nothing of them."""
+    """Unknown fields are named as ignored in the answer, and no value reaches the worker."""
     response = server.chat(**{field: "secret-x"})
     assert response.status_code == 200
     assert field in response.headers["x-paradecode-ignored"]

@@ -43,10 +43,7 @@ def error(response: httpx.Response) -> tuple[int, str | None, str | None]:
 
 
 def test_requests_a_minute(server: Running) -> None:
-    """Each request counts, also one with a wrong body.
-
-    A request that the limit refuses does not.
-    """
+    """Every request counts, even one with a wrong body, but not one that the limit refuses."""
     assert ask(server, "few", max_tokens=-1).status_code == 400
     for left in (1, 0):
         answer = ask(server, "few", stream=not left)
@@ -79,7 +76,10 @@ def test_the_body_is_not_read_before(server: Running) -> None:
 
 
 def test_tokens_a_minute(server: Running) -> None:
-    """A request uses seven tokens for the prompt, and two chunks of two tokens for each output."""
+    """The tokens of prompts and outputs count against the limit of a minute.
+
+    Here a prompt has seven tokens, and each output has two chunks of two tokens.
+    """
     for left in (89, 78, 67):
         answer = ask(server, "short")
         assert answer.status_code == 200

@@ -78,7 +78,7 @@ def streamed_tokens(server: Running, **body: Any) -> list[int]:
 def test_every_exact_method_equals_the_library(
     server: Running, offline: LLM, sampling: dict[str, Any]
 ) -> None:
-    """All methods and prompts run at the same time, and the batch changes no result."""
+    """All methods and prompts at the same time give the results of the library."""
     settings = {**sampling, "max_tokens": 40}
     wanted = {prompt: offline.complete(prompt, **settings).token_ids for prompt in PROMPTS}
     cases = [(prompt, method) for prompt in PROMPTS for method in METHODS]

@@ -172,9 +172,9 @@ def test_outputs_wait_for_one_another_by_priority() -> None:
 
 
 def test_who_leaves_the_queue_holds_nothing() -> None:
-    """A request that is cancelled in the queue, or just after it, holds nothing.
+    """A request that leaves the queue holds no place and no tokens.
 
-    Nor does a late one.
+    It leaves because it is cancelled in the queue or just after it, or because it waited too long.
     """
     one = account(Clock(), sequences=1, tokens_per_minute=1000)
 

@@ -66,7 +66,9 @@ class ForkedWorker:
 
 
 class Nursery:
-    """The process that imports. It starts when the first worker is wanted.
+    """Starts workers as forks of one process, which has imported all modules that they need.
+
+    This process starts when the first worker is wanted.
 
     Args:
         folder: folder for the costs that workers measure. The first worker measures for all.

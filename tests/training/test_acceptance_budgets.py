@@ -37,7 +37,10 @@ def test_outputs_are_those_of_plain_decoding(tmp_path, temperature, method):
 
 @pytest.mark.parametrize(("logit", "length"), [(-9.0, 2), (9.0, 6)])
 def test_a_head_ends_the_draft_one_token_after_its_doubt(tmp_path, logit, length):
-    """The row of the first token condemns it only after the second token has been drawn."""
+    """A draft ends one token after the first one that the head expects to be rejected.
+
+    The head judges a token by its row, which is known only after the next token has been drawn.
+    """
     head(logit=logit).save(tmp_path / "head")
     spec = {**SPEC, "width": 1, "budget": "specdec++", "acceptance_head": str(tmp_path / "head")}
     for sequence in serve(pair(), spec):
@@ -45,7 +48,10 @@ def test_a_head_ends_the_draft_one_token_after_its_doubt(tmp_path, logit, length
 
 
 def test_the_threshold_is_on_the_product(tmp_path):
-    """1 - 0.9^4 is the first product above 0.3: four tokens are judged and a fifth is drafted."""
+    """The threshold applies to the probability that any token of the draft is rejected.
+
+    1 - 0.9^4 is the first above 0.3, so four tokens are judged, and a fifth is drafted.
+    """
     head(logit=float(np.log(9))).save(tmp_path / "head")
     spec = {**SPEC, "width": 1, "budget": "specdec++", "threshold": 0.3}
     (sequence, *_) = serve(pair(), {**spec, "acceptance_head": str(tmp_path / "head")})

@@ -93,7 +93,10 @@ def test_head_samples_are_what_the_traces_of_full_drafts_say(temperature):
 
 
 def test_the_inputs_are_the_rows_that_consumed_the_tokens():
-    """The toy model's states end with the token that the row has read, so inputs can be checked."""
+    """The input of a draft token is the state of the row that has read the token.
+
+    The toy model's states contain this token.
+    """
     samples = head_samples()
     (first, *_) = serve(pair(), "draft-model(width=1,num_speculative_tokens=5,budget=fixed)")
     step = first.trace[0]

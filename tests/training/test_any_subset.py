@@ -163,7 +163,10 @@ def test_some_tokens_are_given_and_some_are_drafted():
 
 @pytest.mark.wide
 def test_a_model_learns_to_write_what_is_given(folders, tmp_path):
-    """Each answer repeats one token five times; only the placed last token tells which one."""
+    """After training, the model writes the answer that the token placed at the end determines.
+
+    Each answer repeats one token five times, and the prompt does not tell which one.
+    """
     texts = [BlockText(np.array([3, 4, *[40 + n] * 5, 0], np.int32), 2, 8) for n in range(20)]
     plan, made = RetrainingPlan(steps=150, batch=8, rate=5e-3), objective(folders["full"], 1.0, 3)
     Retraining(plan, made, texts).run(tmp_path, lambda: False, lambda *_: None)

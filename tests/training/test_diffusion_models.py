@@ -71,7 +71,7 @@ def test_saved_folders_load_and_agree_with_the_dense_model(learner, name, tmp_pa
 
 @pytest.mark.parametrize("shift", [False, True])
 def test_static_decoding_is_the_plain_rule(shift):
-    """The reference is a loop over single rows that recomputes everything from the definition."""
+    """Static decoding equals a loop over single rows that computes all from the definition."""
     model = trainer(hidden_size=64, heads=1, shift=shift).average
     torch.nn.init.normal_(model.embed.weight, 0, 1, torch.Generator().manual_seed(1))
     prompts = torch.tensor([[3, 270, 4], [3, 281, 4]])

@@ -38,7 +38,7 @@ def deep(tmp_path_factory) -> Path:
 
 
 def test_holes_of_training_are_those_of_decoding(deep, tmp_path):
-    """Training must give the log-probabilities of the tokens that the engine decodes."""
+    """Training with dropped layers must give the engine's log-probabilities of its tokens."""
     made, texts = LoraDropObjective(open_model(str(deep)), 4, 0.5, 2, 0, CPU), counting(6)
     assert made.sizes["dropped"] == [2]
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_holes_of_training_are_those_of_decoding(deep, tmp_path):
 
 
 def test_a_lora_learns_to_stand_for_a_layer(deep, tmp_path):
-    """The last layer but one is dropped, and the LoRA must learn to give this layer's output."""
+    """A LoRA must learn to give the output of a dropped layer, here the last one but one."""
     base, texts = open_model(str(deep)), counting()
     made = LoraDropObjective(base, 8, 0.25, 3, 0, CPU)
     rows = rows_of(texts, CPU)
@@ -89,7 +89,7 @@ def test_groups_follow_the_entropies():
 
 
 def test_groups_of_training_are_those_of_decoding(folder, tmp_path):
-    """Training must give the log-probabilities of what the engine decodes in full groups."""
+    """Training with full groups must give the engine's log-probabilities of its tokens."""
     made, texts = HamburgerObjective(open_model(str(folder)), 3, 2, 0, CPU), counting(5)
     with torch.no_grad():
         generator = torch.Generator().manual_seed(0)

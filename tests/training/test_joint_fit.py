@@ -39,7 +39,10 @@ def test_the_share_of_positions_that_have_most():
 
 
 def test_the_layer_is_chosen_on_a_bounded_number_of_texts(monkeypatch):
-    """With many texts, validation would otherwise take longer than training."""
+    """Validation uses a bounded number of texts, except for the figures of the report.
+
+    Otherwise validation would take longer than training.
+    """
     looked = []
 
     def divergence(layer, model, made, rows, depth, random):

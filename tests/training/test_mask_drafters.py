@@ -81,7 +81,7 @@ def test_in_stage_two_masks_count_less_the_further_they_are_from_the_text():
 @pytest.mark.parametrize("weight", [0.0, 2.0])
 @pytest.mark.parametrize("stage", [1, 2])
 def test_the_loss_of_each_stage_is_that_of_single_texts(base, stage, weight):
-    """The reference runs one forward for each text, and takes one cross-entropy after the other."""
+    """The loss of a batch equals the one of single texts, computed token by token."""
     made, some = DeerObjective(base, 2, 0.4, 5, 1.3, weight, CPU), texts(6)
     got = made.loss(rows_of(some, CPU), np.random.default_rng(7), 0.59 if stage == 1 else 0.61)
     random = np.random.default_rng(7)

@@ -23,7 +23,10 @@ def answer(begun: tuple[int, ...], tokens: list[int], best: list[list[int]]) -> 
 
 
 def test_drafts_are_judged_by_what_was_known_before_them():
-    """The text runs 1 2 3 1 2 3 ...; the model likes 9 best, so the right token is second."""
+    """Drafts are judged only by what was known before them.
+
+    The text runs 1 2 3 1 2 3 ...; the model likes 9 best, so the right token is second.
+    """
     tokens = [3, 1, 2] * 4
     drafter = answer((1, 2), tokens, [[9, token] for token in tokens])
     right = Counter()

@@ -66,7 +66,7 @@ def texts() -> list[BlockText]:
 
 
 def begun(make: Make, base: Checkpoint) -> Objective:
-    """Return an objective in which tensors of equal numbers, such as new routers, get noise."""
+    """Return an objective; its tensors of equal numbers, such as new routers, get noise."""
     made, random = make(base), torch.Generator().manual_seed(4)
     for tensor in made.trained.values():
         if (tensor == tensor.flatten()[0]).all():
@@ -97,7 +97,7 @@ def alike(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
 def test_a_step_learns_what_its_texts_teach_one_by_one(bases, name, done):
     """A step over several texts must equal the weighted mean of steps over single texts.
 
-    A single text has no padding. Each weighs as much as its answer has tokens.
+    A single text has no padding. Its weight is the number of its answer's tokens.
     """
     made, some = begun(OF_TOKENS[name], bases[name]), texts()
     loss, gradients = learnt(made, some, done)

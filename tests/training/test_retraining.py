@@ -91,7 +91,7 @@ def test_it_learns_to_write_several_tokens(folder, tmp_path):
 
 
 def test_known_tokens_of_a_block_stand_in_front_of_its_masks(folder):
-    """The reference runs each block alone and causally, its known tokens before its masks."""
+    """A block's states equal those of a causal forward with its known tokens before its masks."""
     made = WedlmObjective(open_model(str(folder)), 4, 8, 1.0, CPU)
     random = np.random.default_rng(1)
     tokens = torch.from_numpy(random.integers(5, 500, (3, 11)))
@@ -141,7 +141,10 @@ def test_ends_are_repeated_where_there_is_one():
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, 3.0])
 def test_the_loss_of_masks_weighs_one_over_their_share(folder, monkeypatch, weight):
-    """The reference is the cross-entropy of single forwards, one mask after the other."""
+    """In the loss, a mask has the weight of one over the share of masks in its block.
+
+    The reference adds cross-entropies of single forwards, one mask after the other.
+    """
     made, texts = WedlmObjective(open_model(str(folder)), 4, 1, weight, CPU), counting(3)
     shares = np.array([[0.2] * 4 + [0.9] * 4 + [0.5] * 2] * 3)
     masked = np.zeros((3, 10), bool)
@@ -170,7 +173,10 @@ def test_the_loss_of_masks_weighs_one_over_their_share(folder, monkeypatch, weig
 
 @pytest.mark.wide
 def test_it_learns_to_fill_masks(folder, tmp_path):
-    """Answers repeat one token six times and end, so all masks can be filled at once."""
+    """A trained model fills the masks of an answer in few forwards.
+
+    Answers repeat one token six times and end, so one forward is enough.
+    """
     objective = WedlmObjective(open_model(str(folder)), 32, 8, 1.0, CPU)
     texts = [
         BlockText(np.array([3, 10 + n % 20, 4, *[40 + n % 20] * 6, 0], np.int32), 3, 10)
@@ -210,7 +216,7 @@ def test_the_price_of_a_layer_is_concave_in_its_gate(folder):
 
 
 def test_gates_of_training_are_the_layers_of_decoding(folder, tmp_path):
-    """In the second half, training must give the log-probabilities of what the engine decodes."""
+    """In the second half of a training, log-probabilities must be those of decoded texts."""
     base = open_model(str(folder))
     made, texts = FirstObjective(base, 4, 0.0, 0, CPU), counting(12)
     with torch.no_grad():

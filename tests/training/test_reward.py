@@ -28,7 +28,10 @@ def test_questions_know_their_answers(name: str) -> None:
 
 
 def test_samples_say_what_became_of_each_place(llm: LLM) -> None:
-    """At temperature 0 every continuation equals the answer itself, so the labels are known."""
+    """At temperature 0 all labels of an answer say whether the answer is right.
+
+    Every continuation then equals the answer itself.
+    """
     greedy = replace(SMALL, temperature=0.0, answers=1)
     found = record_reward_samples(llm, greedy, lambda done, total: None)
     for owner, (task, instance) in enumerate(greedy.instances()):

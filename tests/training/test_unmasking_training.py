@@ -286,7 +286,9 @@ def test_only_right_predictions_become_surer():
 
 
 def test_certainty_is_forced():
-    """Three of four texts have one token and the others another, so no prediction is certain."""
+    """Training with weight on the entropy makes predictions certain that are not certain by nature.
+
+    Each token is one of two at random, with the chances 3/4 and 1/4."""
     coins = np.random.default_rng(0).random((160, 11)) < 0.75
     made = replace(texts(160), tokens=np.where(coins, 6, 7).astype(np.float32))
     settings = CertaintySettings(block=4, steps=60, batch=8, rate=1e-3)

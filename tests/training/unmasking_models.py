@@ -54,7 +54,7 @@ def quiet(done: int, total: int) -> None:
 
 
 def whole(training: FineTuning) -> None:
-    """The run of a training that nobody stops."""
+    """Run a training to its end."""
     while training.step < training.steps:
         training.advance()
 

@@ -207,7 +207,7 @@ def forwards() -> None:
 
 
 def apart(call: str) -> list[float]:
-    """What a call of this module prints in a process of its own."""
+    """Run a call of this module in a new process, and return the numbers that it prints."""
     return list(said_by(f"from tools.figures import first_use; first_use.{call}"))
 
 

@@ -97,7 +97,7 @@ def main() -> None:
             prompt = llm.chat_tokens([{"role": "user", "content": question}])
             missing = [name for name in wanted if (number, name) not in done]
             if missing and time.monotonic() <= end:
-                # Without this, the first search would pay for the prompt.
+                # Without this, the time of the first search would include the prompt.
                 llm.complete([prompt], max_tokens=1)
             for name in missing:
                 if time.monotonic() > end:

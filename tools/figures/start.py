@@ -117,7 +117,7 @@ def load(path: str) -> None:
 
 
 def measure(path: str) -> dict[str, float]:
-    """The figures of a process that loads the file and nothing else."""
+    """Return the figures of a process that loads the file and nothing else."""
     return dict(said_by(f"from tools.figures.start import load; load({path!r})"))
 
 

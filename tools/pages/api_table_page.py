@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +27,7 @@ APIS: dict[str, type[Body]] = {
     "responses": responses.ResponsesRequest,
     "messages": MessagesRequest,
 }
+EFFECTS = ("honoured", "without effect", "refused")
 STEP = re.compile(r"\.?(\w*)(?:\[(\w+)\])?")
 
 
@@ -102,21 +103,27 @@ def words(kind: Any) -> Iterator[str]:
 
 
 def text() -> str:
-    """Return Markdown: a table of fields for each API, and one of the kinds of objects in them."""
+    """Return Markdown: tables of fields, of all APIs and of each, and one of kinds of objects."""
+    found = {f"`/v1/{api}`": fields(kind) for api, kind in APIS.items()}
+    shared = [set.intersection(*sets) for sets in zip(*found.values(), strict=True)]
     lines = []
-    for api, kind in APIS.items():
-        rules = rules_of(kind)
-        own = sorted(field.alias or name for name, field in kind.model_fields.items())
-        lines += [f"**`/v1/{api}`**", "", "| | |", "|---|---|"]
-        lines.append(f"| honoured | {listed(own)} |")
-        lines.append(f"| without effect | {listed(sorted(rules.unused - {*own}))} |")
-        refused = (f"`{name}` ({why})" for name, why in sorted(rules.refused.items()))
-        lines += [f"| refused | {', '.join(refused)} |", ""]
-    lines += ["**Kinds of objects**", "", "| | without effect | refused |", "|---|---|---|"]
+    for title, table in {"All of these": shared, **found}.items():
+        lines += ["", f"**{title}**", "", "| | |", "|---|---|"]
+        for kind, names, common in zip(EFFECTS, table, shared, strict=True):
+            own = names if table is shared else names - common
+            lines.append(f"| {kind} | {listed(sorted(own))} |")
+    lines += ["", "**Kinds of objects**", "", "| | without effect | refused |", "|---|---|---|"]
     for name, where in FOREIGN.items():
-        refused = (f"`{kind}` ({why})" for kind, why in REFUSED.get(name, {}).items())
-        lines.append(f"| {where} | {listed(UNUSED[name].split())} | {', '.join(refused)} |")
-    return "\n".join(lines)
+        unused, refused = dict.fromkeys(UNUSED[name].split(), ""), REFUSED.get(name, {})
+        lines.append(f"| {where} | {listed(unused.items())} | {listed(refused.items())} |")
+    return "\n".join(lines[1:])
+
+
+def fields(kind: type[Body]) -> list[set[tuple[str, str]]]:
+    """Return for each of :data:`EFFECTS` the fields that have it, with the reason of a refusal."""
+    own = {field.alias or name for name, field in kind.model_fields.items()}
+    free = ({(name, "") for name in names} for names in (own, rules_of(kind).unused - own))
+    return [*free, {*rules_of(kind).refused.items()}]
 
 
 FOREIGN = {
@@ -126,8 +133,12 @@ FOREIGN = {
 }  # fmt: skip
 
 
-def listed(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+def listed(names: Iterable[tuple[str, str]]) -> str:
+    """Return names, each reason once behind its names."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in names:
+        reasons.setdefault(why, []).append(f"`{name}`")
+    return "; ".join(", ".join(own) + f" ({why})" * bool(why) for why, own in reasons.items())
 
 
 if __name__ == "__main__":

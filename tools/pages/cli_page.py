@@ -30,8 +30,8 @@ line with exit status 2. It names the field, the value and the fix. Ctrl-C leave
 nothing half-written. `bench`, `replay`, `report`, `train`, `tune` and `verify` are of the
 laboratory (`.venv/bin/pip install -e lab`).
 
-A line beginning with *Also* names options that [several commands](#options-of-several-commands)
-or [most commands](#options-of-models) have.
+A line beginning with *Also* names options of [another list](#options-of-several-commands).
+Commands that open a model have the [options of models](#options-of-models) as well.
 """
 
 
@@ -62,15 +62,11 @@ def page() -> str:
         parts.append(f"{_text(command.help)}\n")
         if own := [line for name, line in lines.items() if counts[name, line] < 2]:
             parts.append(_list(own))
-        also = [f"`{name}`" for name, line in lines.items() if 2 <= counts[name, line] < MOST]
-        if any(counts[option] >= MOST for option in lines.items()):
-            also.append("those of models")
-        if also:
+        if also := [f"`{key}`" for key, line in lines.items() if 2 <= counts[key, line] < MOST]:
             parts.append(f"*Also* {', '.join(also)}.\n")
-    several = [line for (_, line), count in counts.items() if 2 <= count < MOST]
-    parts.append(f"## Options of several commands\n\n{_list(several)}")
-    most = [line for (_, line), count in counts.items() if count >= MOST]
-    parts.append(f"## Options of models\n\nMost commands have most of these.\n\n{_list(most)}")
+    for kind, counted in (("several commands", range(2, MOST)), ("models", range(MOST, 999))):
+        shared = [line for (_, line), count in counts.items() if count in counted]
+        parts.append(f"## Options of {kind}\n\n{_list(shared)}")
     return "\n".join(parts)
 
 

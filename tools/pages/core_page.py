@@ -1,4 +1,4 @@
-"""Writes into a page what one forward costs beside its floor, and what a fresh process takes.
+"""Writes into a page what a forward costs beside the least possible, and what a start takes.
 
 python -m tools.pages.core_page bench/results/core.json bench/results/start.json docs/benchmarks.md
 """
@@ -21,7 +21,7 @@ FRESH = ("model", "loaded, s", "first answer, s", "peak of loading, MB", "times 
 
 
 def forwards(result: dict[str, Any]) -> str:
-    """Return Markdown: floors, and milliseconds by context and number of rows.
+    """Return Markdown: least times, and milliseconds by context and number of rows.
 
     Brackets hold the multiple of the time of one row.
     """
@@ -50,7 +50,7 @@ def forwards(result: dict[str, Any]) -> str:
 
 
 def phases(result: dict[str, Any]) -> str:
-    """Return Markdown: the milliseconds of each phase, with its floor in brackets."""
+    """Return Markdown: the milliseconds of each phase, with the least possible in brackets."""
     rows: list[Sequence[str]] = []
     for each in result["phases"]:
         taken, least = each["milliseconds"], each["floors"]

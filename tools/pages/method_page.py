@@ -149,7 +149,7 @@ def _on_prompts(method: Method, results: Mapping[str, Mapping[str, Any]]) -> lis
         lines = [*(said for _, said in found), "", *(f"- {source}" for source in sources)]
         return [*lines, "\n[All methods side by side](../methods.md#all-methods-one-run)."]
     return [
-        "Not in the committed results; `paradecode bench -d` measures it ([how](../measuring.md))."
+        "Not in the committed results; `paradecode bench -d` measures it ([how](../benchmarks.md))."
     ]
 
 
@@ -159,14 +159,14 @@ def _on_tasks(method: Method, parallel: Mapping[str, Any]) -> list[str]:
     if not rows:
         return [
             "Not in the committed results, as it needs a trained file or model; "
-            "`paradecode bench --suite parallel -d` measures it ([how](../measuring.md))."
+            "`paradecode bench --suite parallel -d` measures it ([how](../benchmarks.md))."
         ]
     model, cores = parallel["model"], parallel["machine"]["cores"]
     reference = [row for row in every if row["method"] == "static" != method.name]
     lines = [
         f"`{model}`, {rows[0]['total']['items']} held-out instances, {cores} cores; "
         "95 % intervals. Forwards *within the text* are those that decided a token of it "
-        "([why that matters](../measuring.md#what-is-counted)).\n",
+        "([why that matters](../benchmarks.md#what-is-counted)).\n",
         "| setting | right answers | tokens a forward | within the text | rows a token |",
         "|---|---|---|---|---|",
     ]

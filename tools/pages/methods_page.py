@@ -31,8 +31,8 @@ RESULTS = ROOT / "bench" / "results"
 FILES = ("methods.json", "methods_pair.json", "methods_pair_24.json")
 """Results of ``tools.figures.methods`` that the pages quote.
 
-They are measured with the default model, with a larger model and a draft model, and with this pair,
-more methods and fewer prompts.
+The first is measured with the default model, the second with a larger model and a draft model. The
+third has these two models as well, with more methods and fewer prompts.
 """
 
 TITLES = (

@@ -1,6 +1,6 @@
-"""Writes the tables of ``docs/which-method.md``, from the results that :data:`PARTS` reads.
+"""Writes the tables of ``docs/methods.md``, from the results that :data:`PARTS` reads.
 
-python -m tools.pages.which_page docs/which-method.md
+python -m tools.pages.which_page docs/methods.md
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Engine:
 
     @property
     def formats(self) -> list[str]:
-        """Names of all formats that the engine needs before it can be loaded."""
+        """Return the names of all formats that the engine needs before it can be loaded."""
         named = [v.get("format") for v in self.settings.values() if isinstance(v, dict)]
         return [self.files, *(name for name in named if name)]
 
@@ -74,7 +74,7 @@ class Engine:
 
     @property
     def reference(self) -> str | None:
-        """Name of the same engine without speculation; None if this one has none."""
+        """Return the name of the same engine without speculation; None if this one has none."""
         plain, plus, _ = self.name.partition("+")
         return plain if plus else None
 

@@ -76,7 +76,7 @@ class Asked:
 
     @property
     def kind(self) -> str:
-        """Family of the model, and the kind of the output's constraint, or ``text``."""
+        """Return the family of the model, and the kind of the output's constraint, or ``text``."""
         family = "diffusion" if self.body["model"] == DIFFUSION else "autoregressive"
         constraint = next(
             (name for name in ("guided_json", "guided_regex") if name in self.body), ""

@@ -9,10 +9,9 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from paradecode import __version__
-from paradecode.cli.console import STOPPED, err, ignore_lost_words, out
+from paradecode.cli.console import STOPPED, ignore_lost_words
 from paradecode.cli.later import Program
 from paradecode.core.errors import ParadecodeError
 
@@ -41,7 +40,7 @@ def paradecode(
 ) -> None:
     """Parallel decoding of language models."""
     if version:
-        out.print(f"paradecode {__version__}", highlight=False)
+        print(f"paradecode {__version__}")
         raise typer.Exit
 
 
@@ -69,6 +68,10 @@ def main() -> None:
 
 
 def _fail(said: str) -> int:
+    from rich.markup import escape
+
+    from paradecode.cli.console import err
+
     with suppress(OSError):  # If stderr fails, nothing can be said.
         if said:
             err.print(f"[red]error:[/] {escape(said)}", highlight=False, soft_wrap=True)
@@ -88,9 +91,18 @@ def _usage(error: Any) -> str:
     kind = next((kind for words, kind in NUMBERS.items() if words in said), None)
     if "unexpected extra argument" in said:
         said += "; put a text of several words in quotes"
-    elif kind is not None:
-        said = f"{said.partition(': ')[0]}: give {kind}"
+    elif "Invalid value" in said and (kind or _bounds(error.param)):
+        said = f"{said.partition(': ')[0]}: give {kind or 'a number'}{_bounds(error.param)}"
     return f"{said}; `{where} --help` says what it takes" if said else ""
+
+
+def _bounds(param: Any) -> str:
+    """Return an option's bounds in words; they are its own, or those of its type in click."""
+    own = param if hasattr(param, "min") else getattr(param, "type", None)
+    low, high = getattr(own, "min", None), getattr(own, "max", None)
+    if low is None:
+        return "" if high is None else f" of at most {high:g}"
+    return f" of at least {low:g}" if high is None else f" from {low:g} to {high:g}"
 
 
 def _unwritten(error: OSError) -> int:

@@ -20,9 +20,9 @@ def chat(
     loading: Loading,
     decoding: Decoding,
     sampling: SamplingOptions = SamplingOptions(max_tokens=1024, temperature=0.7, top_p=0.95),  # noqa: B008
-    system: str | None = option(None, "System message."),
+    system: str | None = option(None, "Begin the conversation with this system message."),
 ) -> None:
-    """Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer; /help says more."""
+    """Talk to a model. An empty line or Ctrl-D ends the chat; Ctrl-C stops an answer."""
     spec, params = decoding.choice(), sampling.params()
     decoding.check_draft_model()
     if sys.stdin is None:

@@ -6,13 +6,29 @@ import io
 import json
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 STOPPED = 130
 """Exit status after Ctrl-C, as in shells."""
-out, err = Console(), Console(stderr=True)
+out: Console
+err: Console
+"""The consoles, made when they are first imported; lists and help pages need none."""
+
+
+def __getattr__(name: str) -> Console:
+    if name not in ("out", "err"):
+        raise AttributeError(name)
+    from rich.console import Console
+
+    # Bars move on a terminal only. Notebooks set FORCE_COLOR, where they would fill pages.
+    is_still = name == "err" and not (sys.stderr is not None and sys.stderr.isatty())
+    console = globals()[name] = Console(
+        stderr=name == "err", force_terminal=False if is_still else None
+    )
+    return console
 
 
 class Heedless(io.FileIO):

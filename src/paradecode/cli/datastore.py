@@ -14,7 +14,7 @@ from paradecode.cli.outputs import writable
 
 @grouped
 def datastore(
-    output: Annotated[Path, typer.Argument(help="The file to write.")],
+    output: Annotated[Path, typer.Argument(help="Write to this file.")],
     paths: Annotated[list[Path], typer.Argument(help="UTF-8 texts, one document each.")],
     model: ModelName = None,
 ) -> None:

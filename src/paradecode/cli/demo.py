@@ -8,20 +8,22 @@ import typer
 
 from paradecode.cli.console import err, out
 from paradecode.cli.options import Loading, grouped, option
+from paradecode.core.sampling import SamplingParams
 from paradecode.methods.choice import AUTO
 
 
 @grouped
 def demo(
     loading: Loading,
-    decoder: str = option(AUTO, "Method.", "--decoder -d"),
-    max_tokens: int = option(320, "Most tokens to generate."),
+    decoder: str = option(AUTO, "Use this decoding method.", "--decoder -d"),
+    max_tokens: int = option(320, "Generate at most this many tokens."),
 ) -> None:
-    """Three prompts, decoded plainly and in parallel: a race."""
+    """Decode three prompts plainly and in parallel, and compare the speeds."""
     from paradecode.cli.side_by_side import run_demo
     from paradecode.llm import LLM
     from paradecode.models.catalogue import find
 
+    SamplingParams(max_tokens=max_tokens)  # A wrong number is refused before a model is loaded.
     diffusion = find("paradecode/tiny-diffusion")
     assert diffusion is not None
     with ExitStack() as opened:

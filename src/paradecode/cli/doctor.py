@@ -42,9 +42,9 @@ class Finding:
 
 @grouped
 def doctor(as_json: Json = False) -> None:
-    """What is installed, and what is slow on this machine and why.
+    """Show what is installed, and what is slow on this machine and why.
 
-    The status is 1 where nothing can run.
+    The exit status is 1 if nothing can run.
     """
     found = [*machine(), model(), *packages()]
     if as_json:

@@ -42,10 +42,10 @@ def generate(
     sampling: SamplingOptions,
     constraining: Constraining,
     searching: SearchOptions,
-    prompt: str | None = argument(None, "What to answer; - reads stdin."),
-    raw: bool = option(False, "Continue the prompt; no chat template."),
+    prompt: str | None = argument(None, "Answer this prompt; - reads it from stdin."),
+    raw: bool = option(False, "Continue the prompt as it is, without the chat template."),
     show_forwards: bool = option(False, "Colour tokens by forward, underline drafted ones."),
-    prompts: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}."),
+    prompts: Path | None = option(None, "Answer a JSONL file of {id, group, turns, max_tokens}."),
     trace: Path | None = option(None, "Write a page that replays every forward."),
     as_json: Json = False,
 ) -> None:

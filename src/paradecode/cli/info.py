@@ -10,21 +10,24 @@ from rich.progress import Progress
 from paradecode.cli.console import err, out, print_json
 from paradecode.cli.options import Json, Loading, grouped, option
 from paradecode.cli.progress import measure_forwards, watched
+from paradecode.core.errors import InvalidInput
 
 
 @grouped
 def info(
     loading: Loading,
-    calibrate: bool = option(False, "Measure what a forward costs here, and remember it."),
-    profile: bool = option(False, "Measure where a forward's time goes, beside what it must take."),
-    context: int = option(300, "Cached tokens, for --profile; fewer where they do not fit."),
+    calibrate: bool = option(False, "Measure the cost of forwards on this machine, and store it."),
+    profile: bool = option(False, "Measure the time of a forward's parts, and the least possible."),
+    context: int = option(300, "Cached tokens for --profile; fewer where they do not fit."),
     as_json: Json = False,
 ) -> None:
-    """This machine: versions, kernels, and the cost of a forward."""
+    """Show this machine's versions, kernels, and the cost of a forward."""
     from paradecode.cli.information import cost_table, in_words, machine_record, native_record
     from paradecode.cli.phases import measure_phases, phase_table
     from paradecode.engine import cost
 
+    if context < 1:
+        raise InvalidInput("--context", context, "give at least 1")
     record = {**machine_record(), "native": native_record()}
     curve = saved = phases = None
     if calibrate or profile:

@@ -23,15 +23,15 @@ ENGINE = {
         "Order continuations of a text by their mean log-probability, all in one forward.",
     "trace:trace": "Answer a prompt and write a page that replays every forward.",
     "chat:chat":
-        "Talk to a model. An empty line or Ctrl-D leaves; Ctrl-C stops an answer; /help says more.",
-    "demo:demo": "Three prompts, decoded plainly and in parallel: a race.",
+        "Talk to a model. An empty line or Ctrl-D ends the chat; Ctrl-C stops an answer.",
+    "demo:demo": "Decode three prompts plainly and in parallel, and compare the speeds.",
     "methods:show_methods":
-        "Every decoding method, with its guarantee; with a name, its paper and settings.",
-    "models:models_app": "Models: list them, get them.",
-    "info:info": "This machine: versions, kernels, and the cost of a forward.",
-    "doctor:doctor": "What is installed, and what is slow on this machine and why.",
+        "List all decoding methods and their guarantees; with a name, show paper and settings.",
+    "models:models_app": "List, download or delete models.",
+    "info:info": "Show this machine's versions, kernels, and the cost of a forward.",
+    "doctor:doctor": "Show what is installed, and what is slow on this machine and why.",
     "serve:serve":
-        "Serve models over HTTP, as OpenAI's API. Ctrl-C finishes what was accepted, then stops.",
+        "Serve models over HTTP, as OpenAI's API. Ctrl-C finishes accepted requests, then stops.",
     "datastore:datastore":
         "Build the file that the method `retrieval` drafts from, with a model's tokenizer.",
 }  # fmt: skip
@@ -64,7 +64,9 @@ class LaterCommand(TyperCommand):
             fix = 'install paradecode-lab: pip install "paradecode[lab]", or -e lab in the checkout'
             raise InvalidInput("command", self.name, fix)
         found = self.entry.load()
-        gc.enable()
+        if not gc.isenabled():  # What is imported stays, so it is never looked through.
+            gc.freeze()
+            gc.enable()
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

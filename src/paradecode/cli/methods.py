@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 import textwrap
 
-from paradecode.cli.console import out, print_json
+from paradecode.cli.console import print_json
 from paradecode.cli.options import Json, argument, grouped, option
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.canvas.loop import CanvasSettings
@@ -34,11 +36,11 @@ LOOP = [entry.name for of in (DraftSettings, CanvasSettings) for entry in parame
 
 @grouped
 def show_methods(
-    name: str | None = argument(None, "Show all about this method or part."),
-    every: bool = option(False, "Show all about every method.", "--all"),
+    name: str | None = argument(None, "Show everything about this method or part."),
+    every: bool = option(False, "Show everything about every method.", "--all"),
     as_json: Json = False,
 ) -> None:
-    """Every decoding method, with its guarantee; with a name, its paper and settings."""
+    """List all decoding methods and their guarantees; with a name, show paper and settings."""
     strategies()
     scorers()
     chosen = sorted(methods().values(), key=lambda method: (method.family, method.name))
@@ -57,7 +59,13 @@ def show_methods(
         every_part = [*chosen, *(part for kind in KINDS for part in known(kind).values())]
         print("\n\n".join(described(part, brief=True) for part in every_part))
     else:
-        print(_list(chosen, out.width if out.is_terminal else 1 << 16))
+        print(_list(chosen, columns()))
+
+
+def columns() -> int:
+    """Return the terminal's number of columns, and many for a pipe, which takes whole lines."""
+    shown = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if shown else 1 << 16
 
 
 def _list(known_methods: list[Method], width: int) -> str:
@@ -84,7 +92,8 @@ def _group(method: Method) -> int:
 
 def _row(method: Method, width: int) -> str:
     head = f"  {method.name:<18} {method.guarantee:<6} "
-    return head + textwrap.shorten(_plain(method.summary), width - len(head), placeholder=" ...")
+    room = max(width - len(head), WIDTH // 4)
+    return head + textwrap.shorten(_plain(method.summary), room, placeholder=" ...")
 
 
 def described(part: Part, brief: bool = False) -> str:

@@ -11,13 +11,13 @@ from paradecode.cli.options import Json, argument, grouped
 from paradecode.models.catalogue import cache_folder, list_models, named, remove
 
 models_app = typer.Typer(
-    help="Models: list them, get them.", invoke_without_command=True, add_completion=False
+    help="List, download or delete models.", invoke_without_command=True, add_completion=False
 )
 
 
 @models_app.callback()
 def show_models(context: typer.Context, as_json: Json = False) -> None:
-    """Every model of the catalogue, and whether it is on this machine."""
+    """List the models of the catalogue, and whether each is on this machine."""
     if context.invoked_subcommand is not None:
         return
     known = list_models()
@@ -55,7 +55,7 @@ def show_models(context: typer.Context, as_json: Json = False) -> None:
 @models_app.command(name="pull")
 @grouped
 def pull_model(
-    model: str = argument("default", "Name of the catalogue."),
+    model: str = argument("default", "Name of a model in the catalogue."),
 ) -> None:
     """Download a model of the catalogue and check its hash."""
     out.print(str(downloaded(named(model).name)), soft_wrap=True, highlight=False)
@@ -64,7 +64,7 @@ def pull_model(
 @models_app.command(name="rm")
 @grouped
 def remove_model(
-    model: str = argument("default", "Name of the catalogue."),
+    model: str = argument("default", "Name of a model in the catalogue."),
 ) -> None:
     """Delete the downloaded file of a model."""
     out.print(f"removed {remove(model)}", soft_wrap=True, highlight=False)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.models import OptionInfo
 
-from paradecode.cli.progress import loading_bar
 from paradecode.core.decoder import DRAFT
 from paradecode.core.errors import InvalidInput, reason
 from paradecode.core.sampling import SamplingParams
@@ -48,16 +47,16 @@ def option(
     return field(default=default, metadata={TYPER: about, SETS: sets})
 
 
-def argument(default: Any, text: str) -> Any:
-    """Declare a positional argument that may be left out."""
-    return field(default=default, metadata={TYPER: typer.Argument(help=text)})
+def argument(default: Any, text: str, sets: str | None = None) -> Any:
+    """Declare a positional argument that may be left out; for ``sets`` see :func:`option`."""
+    return field(default=default, metadata={TYPER: typer.Argument(help=text), SETS: sets})
 
 
 ModelName = Annotated[
-    str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or hub name.")
+    str | None, typer.Option("--model", "-m", help="Name, .gguf file, folder, or name on the hub.")
 ]
-PerGroup = Annotated[int | None, typer.Option(help="Only so many prompts of each group.", min=1)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PerGroup = Annotated[int | None, typer.Option(help="At most so many prompts of each group.", min=1)]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,9 @@ class Loading:
 
     model: ModelName = None
     backend: str = option("auto", "auto, native or torch.")
-    dtype: str = option("auto", "Weights in the backend; auto follows the file.")
+    dtype: str = option("auto", "Type of the weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
-    threads: int | None = option(None, "CPU threads; default: what is allowed.", "--threads -t")
+    threads: int | None = option(None, "CPU threads; by default all allowed ones.", "--threads -t")
     draft_threads: int | None = option(
         None,
         "CPU threads of the draft model alone, so that pearl and mirror-sd draft meanwhile; or of "
@@ -78,18 +77,19 @@ class Loading:
         None, "cpu, cuda or cuda:N: where PyTorch runs the draft model and draft heads."
     )
     draft_vocabulary: str | None = option(
-        None, "Table of n-grams: the draft model says only tokens that it names."
+        None, "Table of n-grams; the draft model only proposes tokens that are in it."
     )
     ranks: int = option(
-        1, "Processes, one a GPU, that divide the model (torch).", "--ranks --tensor-parallel-size"
+        1, "Processes, one a GPU, that share the model (torch).", "--ranks --tensor-parallel-size"
     )
-    adapter: str | None = option(None, "A file of `train adapt`, merged into the model.")
+    adapter: str | None = option(None, "Merge this file of `train adapt` into the model.")
     chat_template: str | None = option(
         None, "A file of Jinja, or a name such as rag, in place of the model's chat template."
     )
 
     def open(self, **settings: Any) -> LLM:
         from paradecode.cli.download import offer_download
+        from paradecode.cli.progress import loading_bar
         from paradecode.llm import LLM
 
         offer_download(self.model)
@@ -118,12 +118,12 @@ class Loading:
 class Decoding:
     """Options that choose the method, and the second model that some methods need."""
 
-    decoder: str = option(AUTO, "Method, e.g. 'prompt-lookup(max_ngram=3)'.", "--decoder -d")
+    decoder: str = option(AUTO, "Method, such as 'prompt-lookup(max_ngram=3)'.", "--decoder -d")
     speculative_config: str | None = option(
         None, 'The same as JSON: \'{"method": "prompt-lookup"}\'.', sets="decoder"
     )
-    profile: Path | None = option(None, "What `tune` wrote, in place of a method.")
-    draft_model: str | None = option(None, "The small model of methods that need one.")
+    profile: Path | None = option(None, "Use a file that `tune` wrote, not --decoder.")
+    draft_model: str | None = option(None, "Use this small draft model, if the method needs one.")
 
     def spec(self) -> Spec:
         """Return the chosen method, where ``auto`` becomes the default of autoregressive models."""
@@ -150,11 +150,11 @@ class Decoding:
 class SamplingOptions:
     """Options for how tokens are chosen. A command may give other defaults."""
 
-    max_tokens: int = option(256, "Most tokens to generate.", "--max-tokens -n")
-    temperature: float = option(0.0, "0 is greedy.")
-    top_p: float = option(1.0, "Nucleus mass.")
-    top_k: int = option(0, "Keep the k best tokens; 0 keeps all.")
-    seed: int | None = option(None, "Makes sampling repeatable.")
+    max_tokens: int = option(256, "Generate at most this many tokens.", "--max-tokens -n")
+    temperature: float = option(0.0, "Sampling temperature; 0 is greedy.")
+    top_p: float = option(1.0, "Sample from the best tokens that together have this probability.")
+    top_k: int = option(0, "Sample from this many best tokens; 0 means all tokens.")
+    seed: int | None = option(None, "Seed of sampling; the same seed gives the same answer.")
 
     def params(self) -> dict[str, Any]:
         """Return keyword arguments of `LLM.complete`, which are checked before a model is loaded.
@@ -308,7 +308,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         except InvalidInput as error:
             if error.field not in known:
                 raise
-            raise type(error)(known[error.field], error.value, error.fix) from error
+            # What a worker of the server says is the fix, and begins with a setting's name.
+            inner, colon, said = error.fix.partition(": ")
+            fix = f"{known[inner]}{colon}{said}" if inner in known else error.fix
+            raise type(error)(known[error.field], error.value, fix) from error
 
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -70,7 +70,7 @@ def measure_phases(
         context: number of cached tokens; fewer are used if the model has no room for them.
 
     Raises:
-        InvalidInput: if the backend is not the native one, or if ``context`` is below 1.
+        InvalidInput: if the backend is not the native one.
     """
     from paradecode.backends.native import _core
     from paradecode.backends.native.backend import NativeBackend
@@ -80,8 +80,6 @@ def measure_phases(
         raise InvalidInput("--profile", backend.name, "only the native backend times its phases")
     config = backend.config
     room = min(config.context_length, llm.engine.pools[TARGET].count * PAGE) - max(ROWS)
-    if context < 1:
-        raise InvalidInput("--context", context, "give at least 1")
     context = min(context, room)
     for first in range(0, context, CHUNK):
         backend.forward([probe(config.vocab_size, min(CHUNK, context - first), first)])

@@ -11,8 +11,8 @@ from paradecode.core.errors import InvalidInput
 @grouped
 def rank(
     loading: Loading,
-    context: str = argument("", "The text that they follow; - reads stdin."),
-    candidate: list[str] = option([], "A continuation, as it stands; give several."),
+    context: str = argument("", "The text that the continuations follow; - reads it from stdin."),
+    candidate: list[str] = option([], "A continuation, used unchanged; repeat the option."),
     as_json: Json = False,
 ) -> None:
     """Order continuations of a text by their mean log-probability, all in one forward."""

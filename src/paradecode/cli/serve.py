@@ -34,8 +34,8 @@ class Listening:
     The names are those of ServerSettings, except ``keys_file``.
     """
 
-    host: str = option("127.0.0.1", "Address to listen on.")
-    port: int = option(8000, "0 takes a free one.")
+    host: str = option("127.0.0.1", "Listen on this address.")
+    port: int = option(8000, "Listen on this port; 0 takes a free one.")
     keys: list[str] | None = option(
         None,
         "A key that clients must give; repeat for more.",
@@ -44,52 +44,52 @@ class Listening:
         envvar="PARADECODE_API_KEY",
     )
     keys_file: Path | None = option(
-        None, "JSON file of keys, each with its limits.", "--keys", sets="keys"
+        None, "Read keys and their limits from this JSON file.", "--keys", sets="keys"
     )
     public: list[str] | None = option(
-        None, "Needs no key: health, metrics or openapi; repeat for more."
+        None, "Answer this page without a key: health, metrics or openapi; repeat for more."
     )
     allowed_hosts: list[str] | None = option(
         None,
-        "Without a key: one more name in the Host header, such as host.docker.internal; repeat.",
+        "Without a key, also accept this Host header, such as host.docker.internal; repeat.",
         "--allowed-host",
         sets="allowed-host",
     )
-    force: bool = option(False, "Listen beyond this machine without a key.")
-    connections: int = option(1024, "Most connections at the same time.")
-    outputs: int = option(64, "Most outputs of one request.", "--max-outputs")
+    force: bool = option(False, "Allow connections from other machines without a key.")
+    connections: int = option(1024, "Allow at most this many connections at the same time.")
+    outputs: int = option(64, "Allow at most this many outputs of one request.", "--max-outputs")
     search_tokens: int = option(
-        1 << 16, "Most tokens of all branches of a search.", "--max-search-tokens"
+        1 << 16, "Allow so many tokens in all branches of a search.", "--max-search-tokens"
     )
     request_seconds: float = option(
-        600.0, "Seconds after which a request ends with what it has.", "--request-timeout"
+        600.0, "End a request after this many seconds, with the text it has.", "--request-timeout"
     )
     drain_seconds: float = option(
-        30.0, "Seconds a stopping server waits for its requests.", "--drain-timeout"
+        30.0, "When stopping, wait this many seconds for open requests.", "--drain-timeout"
     )
     hang_seconds: float = option(
-        120.0, "Seconds that a worker with work may say nothing.", "--hang-timeout"
+        120.0, "Restart a busy worker that sends nothing for this many seconds.", "--hang-timeout"
     )
     load_seconds: float = option(
-        600.0, "Seconds that a worker may load its model.", "--load-timeout"
+        600.0, "Allow a worker this many seconds to load its model.", "--load-timeout"
     )
-    strict: bool = option(False, "Refuse fields of requests that would have no effect.", "--strict")
+    strict: bool = option(False, "Refuse requests with a field that has no effect.", "--strict")
     ignore_unknown: bool = option(
-        False, "Ignore misspelt fields of requests as well.", "--ignore-unknown"
+        False, "Ignore unknown fields of requests, even misspelt ones.", "--ignore-unknown"
     )
     stored_responses: int = option(
-        0, "Responses of each key that are kept in memory, for previous_response_id."
+        0, "Keep this many responses of each key in memory, for previous_response_id."
     )
     open_objects: bool = option(
-        False, "Allow objects properties that their JSON schema does not name.", "--open-objects"
+        False, "Let JSON objects have properties that their schema does not name.", "--open-objects"
     )
     origins: list[str] | None = option(
         None,
-        "Web pages of this origin may use the server (* is any); repeat for more.",
+        "Let web pages of this origin use the server (* allows all); repeat for more.",
         "--cors-origin --allowed-origins",
         sets="origin",
     )
-    log_requests: bool = option(True, "A line for each request, no texts.")
+    log_requests: bool = option(True, "Log one line for each request, without its texts.")
 
 
 @dataclass(frozen=True)
@@ -99,58 +99,58 @@ class Working:
     Their second names are those of vLLM, SGLang and llama.cpp.
     """
 
-    replicas: int = option(1, "Workers of each model.", "--replicas --data-parallel-size")
+    replicas: int = option(1, "Number of workers of a model.", "--replicas --data-parallel-size")
     backend: str = option("auto", "auto, native or torch.")
-    dtype: str = option("auto", "Weights in the backend; auto follows the file.")
+    dtype: str = option("auto", "Type of the weights in the backend; auto follows the file.")
     device: str = option("cpu", "cpu, cuda or cuda:N.")
     threads: int | None = option(
-        None, "CPU threads of each worker; default: an equal share of the cores.", "--threads -t"
+        None, "CPU threads of each worker; by default an equal share of the cores.", "--threads -t"
     )
     draft_threads: int | None = option(
-        None, "CPU threads of the draft model alone, beside the target's, or of draft heads."
+        None, "Number of CPU threads for the draft model or the draft heads, beside the target's."
     )
     draft_device: str | None = option(
         None, "cpu, cuda or cuda:N: where PyTorch runs the draft model and draft heads."
     )
     draft_vocabulary: str | None = option(
-        None, "Table of n-grams: the draft model says only tokens that it names."
+        None, "Table of n-grams; the draft model only proposes tokens that are in it."
     )
     ranks: int = option(
         1,
-        "Processes, one a GPU, that divide each worker's model (torch).",
+        "Divide each worker's model among this many processes, one for each GPU (torch).",
         "--ranks --tensor-parallel-size",
     )
     batch: int = option(
         64,
-        "Outputs decoded together by a worker.",
+        "Decode at most this many outputs together in a worker.",
         "--batch --max-num-seqs --max-running-requests --parallel",
     )
     kv_tokens: int = option(
         32768,
-        "Tokens of K/V memory of a worker, all outputs together.",
+        "Keep K/V memory for this many tokens in a worker, for all its outputs.",
         "--kv-tokens --max-total-tokens --ctx-size -c",
     )
     step_tokens: int = option(
         512,
-        "Rows of a forward beyond which prompts are cut.",
+        "Split prompts so that a forward has at most this many rows.",
         "--step-tokens --max-num-batched-tokens --chunked-prefill-size",
     )
     prefix_cache: bool = option(
         True,
-        "Share the K/V of equal beginnings of prompts.",
+        "Compute the K/V of equal beginnings of prompts only once.",
         "--prefix-cache/--no-prefix-cache --enable-prefix-caching/--no-enable-prefix-caching",
     )
     queue: int = option(
         256,
-        "Outputs that may wait at a worker; more get a 429.",
+        "Let this many outputs wait at a worker; refuse further ones with status 429.",
         "--queue --max-queued-requests",
         sets="queue_requests",
     )
-    max_tokens: int = option(1024, "Of requests that do not say.", "--max-tokens -n")
+    max_tokens: int = option(1024, "Most tokens of requests without a limit.", "--max-tokens -n")
     python_constraints: bool = option(
-        False, "Accept constraints by a monitor of Python code.", "--python-constraints"
+        False, "Accept constraints checked by a monitor for Python.", "--python-constraints"
     )
-    scorer: str | None = option(None, "Of searches that name none, as process-reward(path=FILE).")
+    scorer: str | None = option(None, "Default scorer of searches, as process-reward(path=FILE).")
     chat_template: str | None = option(
         None, "A file of Jinja, or a name such as rag, in place of the models' chat templates."
     )
@@ -160,12 +160,12 @@ class Working:
 class Clustering:
     """Options for serving on several machines."""
 
-    ray: bool = option(False, "Run as Ray Serve deployments, --replicas of them.", "--ray")
+    ray: bool = option(False, "Run the server as --replicas deployments of Ray Serve.", "--ray")
     ray_address: str | None = option(
-        None, "Deploy to a running cluster ('auto': this machine's) and return."
+        None, "Deploy to a running cluster ('auto' means this machine's), and return."
     )
     max_replicas: int | None = option(
-        None, "With --ray: start up to so many when there is much to do."
+        None, "With --ray, start up to this many replicas when the load is high."
     )
 
 
@@ -179,15 +179,18 @@ def serve(
         None,
         "Models, each SOURCE or NAME=SOURCE; behind it ,decoder=SPEC,"
         "draft_model=M,adapter=FILE,profile=FILE,chat_template=FILE of its own.",
+        sets="model",
     ),
-    more: list[str] | None = option(None, "The same; repeat for more.", "--model -m --model-path"),
+    more: list[str] | None = option(
+        None, "As MODELS; repeat for more.", "--model -m --model-path", sets="model"
+    ),
     names: list[str] | None = option(
         None,
-        "Name of a single model, or ALIAS=NAME, one more name (* is any text); repeat.",
+        "Name of a single model, or ALIAS=NAME for a further name (* stands for any text); repeat.",
         "--served-model-name --alias -a",
     ),
 ) -> None:
-    """Serve models over HTTP, as OpenAI's API. Ctrl-C finishes what was accepted, then stops."""
+    """Serve models over HTTP, as OpenAI's API. Ctrl-C finishes accepted requests, then stops."""
     missing = [package for package in NEEDED if find_spec(package) is None]
     if missing:
         raise InvalidInput(

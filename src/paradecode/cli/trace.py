@@ -37,10 +37,10 @@ def trace(
     decoding: Decoding,
     sampling: SamplingOptions,
     searching: SearchOptions,
-    prompt: Annotated[str, typer.Argument(help="What to answer; - reads stdin.")],
-    output: Path | None = option(None, "The page to write. [trace.html]", "--output -o"),
-    terminal: bool = option(False, "Print it, coloured.", "--terminal"),
-    raw: bool = option(False, "Continue the prompt; no chat template."),
+    prompt: Annotated[str, typer.Argument(help="Answer this prompt; - reads it from stdin.")],
+    output: Path | None = option(None, "Write the page to this file. [trace.html]", "--output -o"),
+    terminal: bool = option(False, "Print the forwards in colour; write no page.", "--terminal"),
+    raw: bool = option(False, "Continue the prompt as it is, without the chat template."),
     as_json: Json = False,
 ) -> None:
     """Answer a prompt and write a page that replays every forward."""

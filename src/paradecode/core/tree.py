@@ -341,7 +341,10 @@ class TokenTree:
         return self._take(self.depths <= depth)
 
     def capped(self, count: int) -> TokenTree:
-        """Return the best ``count`` nodes; of a sampled tree the first, as ranking biases it."""
+        """Return the ``count`` best nodes, or the first ones of a sampled tree.
+
+        A sampled tree that is cut by rank no longer has its distribution.
+        """
         return self.first(count) if self.sampled else self.best(count)
 
     def best(self, count: int) -> TokenTree:

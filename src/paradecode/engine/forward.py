@@ -93,9 +93,9 @@ class PendingForward:
         )
 
     def once(self, part: Forward) -> int:
-        """Return how many rows of ``part`` the next step does not repeat.
+        """Return by how many rows ``part`` is larger than the next step's part.
 
-        These are a prompt's rows, if the prompt ends with ``part``.
+        The next step has one row if the prompt ends with ``part``, and else about as many rows.
         """
         ends = self.done + len(part.tokens) == len(self.forward.tokens)
         return max(0, len(part.tokens) - 1) if ends else 0
@@ -136,7 +136,7 @@ class PendingForward:
         else:  # No forward of its own: further layers of rows that were counted, a look at some
             # layer's attention, or the head alone.
             self.sequence.rows += rows * share
-        if self.owner is not self.sequence:  # The request pays for its forks.
+        if self.owner is not self.sequence:  # The rows of forks count for their request.
             self.owner.rows += (rows + len(f.tree)) * share
 
 

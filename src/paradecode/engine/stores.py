@@ -82,7 +82,7 @@ class LearnedStores:
                 if place != asking:
                     self._forget(place, kind)
                 elif not self._forget_oldest(place, kind):
-                    spared = self._sizes[place][kind]  # It must stay: another owner pays.
+                    spared = self._sizes[place][kind]  # It stays, and others give up memory.
                     owned[place[0]] -= spared
             owned[asking[0]] += spared
 

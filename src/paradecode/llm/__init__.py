@@ -35,8 +35,8 @@ from paradecode.methods.choice import AUTO, Decoder, Profile, choose
 from paradecode.models.adapter import merge_file
 from paradecode.models.catalogue import open_model
 from paradecode.models.checkpoint import with_template
+from paradecode.search.completion import search_together
 from paradecode.search.scorers.scorer import Follows
-from paradecode.search.strategies import search_together
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

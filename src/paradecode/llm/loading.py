@@ -83,7 +83,7 @@ def open_engine(
     models, vocabularies = {TARGET: target}, dict[str, Vocabulary]()
     heads = place.open_heads(target, threads)
     if drafting.model is not None:
-        draft = open_model(drafting.model)
+        draft = _open_draft(drafting.model)
         sizes = config.vocab_size, draft.config.vocab_size
         matched = match(checkpoint.tokenizer, draft.tokenizer, *sizes)
         if drafting.vocabulary is not None:
@@ -95,3 +95,12 @@ def open_engine(
         models, limits, checkpoint.tokenizer.stream, vocabularies=vocabularies, weights=weights,
         heads=heads, apart=place.apart, measured=True,
     )  # fmt: skip
+
+
+def _open_draft(name: str) -> Checkpoint:
+    """Open a draft model; errors about its name say that it is the draft model's."""
+    try:
+        return open_model(name)
+    except InvalidInput as error:
+        field = "draft_model" if error.field == "model" else error.field
+        raise type(error)(field, error.value, error.fix) from None

@@ -192,7 +192,7 @@ def register(part: Part) -> None:
 def as_dataclass(cls: Class) -> Class:
     """Make the class a dataclass unless it is one already, and return it."""
     if "__dataclass_fields__" not in vars(cls):
-        dataclass(cls)  # It changes the class and returns the same one.
+        dataclass(eq=False)(cls)  # It changes the class and returns the same one.
     return cls
 
 

@@ -72,12 +72,15 @@ class Spec:
 
 
 def methods() -> Mapping[str, Method]:
-    """Every method: built in, registered by the program, or installed (``paradecode.decoders``)."""
+    """Return name -> method for all methods.
+
+    They are built in, registered by the program, or installed (``paradecode.decoders``).
+    """
     return cast("Mapping[str, Method]", registered.known("method"))
 
 
 def find(name: str) -> Method:
-    """A method by name or alias. Raises InvalidInput."""
+    """Return the method with this name or alias; raise InvalidInput if there is none."""
     found = registered.find("method", name)
     if found is None:
         raise InvalidInput("decoder", name, registered.near("method", name))

@@ -170,7 +170,8 @@ def open_model(name: str | Path | None = None) -> Checkpoint:
     if re.fullmatch(HUB_NAME, text) and suffix not in (".gguf", ".safetensors"):
         return replace(_named(download(text), text), source=text)
     if isinstance(name, Path) or suffix or "/" in text or "\\" in text:
-        raise InvalidModel("model", text, "there is no such file or folder")
+        fix = "give its path, or a name that `paradecode models` lists"
+        raise InvalidModel("model", text, f"there is no such file or folder; {fix}")
     listed = "use one that `paradecode models` lists, a .gguf file, a folder, or org/name"
     raise InvalidInput("model", text, meant(text, _names(), listed))
 

@@ -149,15 +149,7 @@ class ModelConfig:
     @property
     def uniform(self) -> bool:
         """Whether all layers are alike, up to experts in place of an MLP."""
-        first, feed = self.stack[0], self.stack[0].feed
-        return all(
-            replace(layer, parts=first.parts) == first
-            and layer.attention == first.attention
-            and layer.feed is not None and feed is not None
-            and (layer.feed.norm, layer.feed.activation, layer.feed.gated, layer.feed.bias)
-            == (feed.norm, feed.activation, feed.gated, feed.bias)
-            for layer in self.stack
-        )  # fmt: skip
+        return len({_kind(layer) for layer in self.stack}) == 1
 
     @property
     def plain(self) -> bool:
@@ -370,6 +362,13 @@ def uniform(
     mixed = feed if mixture is None else Feed(0, mixture=mixture)
     stack = tuple(Layer((attention, feed if index in dense else mixed)) for index in range(layers))
     return ModelConfig(name, architecture, vocab_size, hidden_size, stack, **facts)
+
+
+def _kind(layer: Layer) -> tuple[object, ...]:
+    """Return what layers have in common that are alike, up to experts in place of an MLP."""
+    feed = layer.feed
+    about = feed and (feed.norm, feed.activation, feed.gated, feed.bias)
+    return layer.attention, about, layer.token_input, layer.residual, layer.factor, layer.scaled
 
 
 def _check_layers(layers: object) -> None:

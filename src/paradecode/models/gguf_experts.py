@@ -8,7 +8,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.mixture import MOST, Mixture
 from paradecode.models.weights import Tensor
 
-NORMALISED = {"llada-moe": False, "qwen3moe": True, "rnd1": True}
+NORMALISED = {"llama": True, "llada-moe": False, "qwen3moe": True, "rnd1": True}
 """Architecture -> whether the weights of the chosen experts are divided by their sum.
 
 llama.cpp has this in its code, not in the files.
@@ -51,6 +51,11 @@ def single(name: str, tensor: Tensor, mixture: Mixture | None) -> Iterator[tuple
         yield name, tensor
         return
     experts = 0 if mixture is None else mixture.experts
+    if part.endswith(".bias") and tensor.shape[:1] == (experts,):
+        for expert in range(experts):
+            row = tensor.data[expert]
+            yield f"{place}experts.{expert}.{part}", Tensor(row, row.shape, tensor.kind)
+        return
     if len(tensor.shape) != 3 or tensor.shape[0] != experts:
         raise InvalidModel(name, tensor.shape, f"give a matrix for each of {experts} experts")
     count, rows, columns = tensor.shape

@@ -168,10 +168,15 @@ def _of_family(
             config = replace(config, tied_head=False)
         else:
             named = [entry for entry in named if entry[1] != "head"]
+
+    def experts_of(canonical: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+        dealt = re.search(r"experts\.\d", canonical) is not None
+        return iter([(canonical, tensor)]) if dealt else single(canonical, tensor, config.mixture)
+
     return config, [
         (name, one, made)
         for name, canonical, tensor in named if canonical and not _UNUSED.search(name)
-        for part, whole in single(canonical, tensor, config.mixture)
+        for part, whole in (family.split or experts_of)(canonical, tensor)
         for one, made in separated(family, config, part, whole, folder=True)
     ]  # fmt: skip
 

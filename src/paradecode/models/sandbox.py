@@ -1,10 +1,11 @@
 """A Jinja sandbox with limits on time and memory, for templates from model files.
 
 Jinja's own sandbox stops access to attributes. But ``{{ 'a' * 10**10 }}``, a string that a loop
-doubles, or a macro that calls itself twice can still use all memory or run forever. Here every loop
-step and call uses up some of one allowance. Operations that make text or lists pay for its size.
-Operations that look into values pay for everything inside them. Operations that could make
-something large in one step pay before they make it.
+doubles, or a macro that calls itself twice can still use all memory or run forever. Here a template
+has one allowance, and every loop step and every call takes a part of it. An operation that makes
+text or a list takes as much as the size of the result. An operation that looks into a value takes
+the size of everything inside the value. If an operation could make something large in one step, its
+part is taken before it runs. The code calls this "to pay".
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ def _tilde(values: Iterable[Any]) -> str:
 
 
 def _sought(place: Any) -> Any:
-    """Pay for the values that ``in`` compares, and return ``place``; an object has only keys."""
+    """Pay for the values that ``in`` compares, and return ``place``.
+
+    ``in`` compares only the keys of an object.
+    """
     if isinstance(place, dict):
         weighed([*place])
         return place
@@ -159,7 +163,7 @@ class SandboxedEnvironment(ImmutableSandboxedEnvironment):
         self.globals = {name: self.globals[name] for name in kept}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse a template, and add payments where Jinja has no hook: see :func:`_rewritten`."""
+        """Parse a template, and add calls that pay where Jinja has no hook (:func:`_rewritten`)."""
         tree = Parser(self, source, name, filename).parse()
         if sum(1 for _ in tree.find_all(nodes.Node)) > MAX_NODES:
             raise SecurityError(f"the template has more than {MAX_NODES} parts")
@@ -223,10 +227,10 @@ def _rewrite(node: nodes.Node) -> None:
 
 
 def _rewritten(node: nodes.Node) -> nodes.Node:
-    """Return the node with payments added, after rewriting the nodes inside it.
+    """Return the node with calls that pay, after rewriting the nodes inside it.
 
-    ``a ~ b`` and slices become measured operations; the values in lists and comparisons are
-    weighed.
+    ``a ~ b`` and slices become operations whose result is measured. The values in lists and
+    comparisons are measured before they are used.
     """
     _rewrite(node)
     if isinstance(node, nodes.Concat):

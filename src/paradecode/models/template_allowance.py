@@ -1,7 +1,8 @@
 """The allowance of a template's rendering: time, and the size of the values that it makes.
 
-Every step uses up some of one allowance. A value pays for its own memory when it is made. It pays
-for everything inside it before it is written, compared or sorted.
+Every step takes a part of one allowance. A value takes its own size when it is made. Before a value
+is written, compared or sorted, the size of everything inside it is taken, too. The code calls this
+"to pay".
 """
 
 from __future__ import annotations

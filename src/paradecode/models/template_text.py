@@ -1,4 +1,4 @@
-"""Operations on texts for chat templates; each pays before it makes its result.
+"""Operations on texts for chat templates; each pays from the allowance before it makes its result.
 
 A width or a precision of nine digits turns a short format into a gigabyte. So each number in a
 format is checked first, and each field is formatted separately.

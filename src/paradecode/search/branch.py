@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from paradecode.core.decoder import Decoder
 from paradecode.core.sampling import SamplingParams
-from paradecode.engine.sequence import LiveSequence
+
+if TYPE_CHECKING:
+    from paradecode.engine.sequence import LiveSequence
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,62 @@
-"""The completion of a search: the answer, the other branches, and the cost of all branches."""
+"""Run searches to their completions: the answer, the other branches, and the cost of them all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from paradecode.completion import Completion, SearchCost, SearchedBranch, completion_of
-from paradecode.core.errors import DecoderError
+from paradecode.core.errors import DecoderError, InvalidInput
 from paradecode.core.trace import Stats, Step
+from paradecode.engine.engine import Engine
+from paradecode.engine.request import GenerationRequest
 from paradecode.engine.sequence import LiveSequence
 from paradecode.search.branch import Branch, Searched, Start
 from paradecode.search.run import SearchRun
+from paradecode.search.scorers.scorer import Scorer, find_scorer
+from paradecode.search.strategies import find_strategy
 
 SUMMED = (
     "forwards", "rows", "target_seconds", "other_model_seconds", "decoder_seconds",
 )  # fmt: skip
+
+
+def search_together(
+    engine: Engine,
+    groups: Sequence[Sequence[GenerationRequest]],
+    search: str,
+    text_of: Callable[[Sequence[int]], str],
+    scorer: Scorer | None = None,
+) -> list[Completion]:
+    """Run a search for each prompt, and return the results. A failed one has its error.
+
+    Args:
+        groups: for each prompt a list with its only request.
+        search: spec of the strategy.
+        text_of: see :class:`SearchRun`.
+        scorer: see :func:`find_scorer`.
+
+    Raises:
+        InvalidInput: if a prompt wants several outputs, or if the strategy is unknown.
+    """
+    runs: list[SearchRun] = []
+    try:
+        for first, *more in groups:
+            if more:
+                fix = "a search says itself how many outputs it makes: leave n at 1"
+                raise InvalidInput("n", 1 + len(more), fix)
+            prompt = text_of(first.prompt.tolist())
+            strategy = find_strategy(search)
+            rater = find_scorer(scorer)
+            runs.append(SearchRun(engine, engine.seeded(first), strategy, text_of, prompt, rater))
+        while any(not run.finished for run in runs):
+            engine.step()
+            for run in runs:
+                run.advance()
+    finally:
+        for run in runs:
+            run.close()
+    return [completion_of_search(run) for run in runs]
 
 
 def completion_of_search(run: SearchRun) -> Completion:

@@ -25,7 +25,7 @@ Each further check waits twice as long as the one before it.
 """
 
 CHUNKS, CHUNK = 1024, 64
-"""How many chunks of a body may have any size, and the least mean bytes of later chunks."""
+"""Number of chunks of a body that may have any size, and bytes for which one more is allowed."""
 
 
 class _AnswerTransport:

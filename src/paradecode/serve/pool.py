@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from paradecode.backends.native.machine import default_threads
+from paradecode.core.checks import attributes, checked, whole
 from paradecode.core.errors import InvalidInput
 from paradecode.serve import wire
 from paradecode.serve.buffer import Bounds
@@ -43,7 +44,10 @@ class Served:
 
     name: str
     worker: WorkerSettings
-    replicas: int = 1
+    replicas: int = checked(whole(1, 4096), 1)
+
+    def __post_init__(self) -> None:
+        attributes(self)
 
 
 def share_cores(models: Sequence[Served]) -> list[Served]:

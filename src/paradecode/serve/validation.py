@@ -12,6 +12,9 @@ from paradecode.core.errors import InvalidInput
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 """Types of pydantic's errors for a field that does not exist."""
 
+BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+"""Bound in pydantic's errors -> what it asks for, in words."""
+
 MOST = 100
 """The most errors of pydantic for which the message has details."""
 
@@ -22,7 +25,8 @@ def first_error(value: Any, error: ValidationError) -> InvalidInput:
         fix = "use the fields that the message has"
         return InvalidInput("line", f"{error.error_count()} errors", fix)
     found = error.errors(include_url=False)[0]
-    own = found.get("ctx", {}).get("error")
+    about = found.get("ctx", {})
+    own = about.get("error")
     if isinstance(own, InvalidInput):
         return own
     path = spelled(path_of(value, found))
@@ -30,7 +34,9 @@ def first_error(value: Any, error: ValidationError) -> InvalidInput:
         return InvalidInput(path, None, "give it")
     if found["type"] in UNKNOWN:
         return InvalidInput(path, found["input"], "there is no such field")
-    return InvalidInput(path, found["input"], found["msg"][:1].lower() + found["msg"][1:])
+    bounds = [f"give {BOUNDS[key]} {bound}" for key, bound in about.items() if key in BOUNDS]
+    fix = bounds[0] if bounds else found["msg"][:1].lower() + found["msg"][1:]
+    return InvalidInput(path, found["input"], fix)
 
 
 def path_of(value: Any, detail: ErrorDetails) -> list[str | int]:

@@ -74,7 +74,7 @@ def run() -> dict[str, Any]:
 
     Returns:
         The names, the number of cases that ran, and for each other case its policy, block rule,
-            cache, attention (or ``any``) and the reason.
+        cache, attention (or ``any``) and the reason.
 
     Raises:
         AssertionError: if a case fails in another way than by a refusal, or if the batch changes a

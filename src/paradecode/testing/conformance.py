@@ -158,8 +158,6 @@ def specs(names: Iterable[str] | None = None) -> list[Spec]:
 
     Extremes have all numbers at their lowest, or all at their highest. For autoregressive methods,
     there is also a spec for each value of a text setting.
-
-    Numbers all lowest, all highest; of autoregressive methods every text that may be chosen too.
     """
     found = []
     for name in sorted(methods() if names is None else names):

@@ -1,1 +1,1 @@
-"""Reliable timing: one-off costs are paid first, and doubtful speed-ups are marked."""
+"""Reliable timing: one-off work is done before a clock runs, and doubtful speed-ups are marked."""

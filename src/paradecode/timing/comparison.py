@@ -103,10 +103,9 @@ def compare(
 
     Returns:
         A row for plain decoding and for each method. ``tokens/s`` is the speed after the first
-            commit. ``speed-up`` is the ratio to plain decoding's, over all prompts, and ``lowest``
-            and ``highest`` are the extremes over single prompts. ``same tokens`` counts the prompts
-            whose tokens
-        equal plain decoding's. The notes say what makes the speeds doubtful.
+        commit. ``speed-up`` is the ratio to plain decoding's, over all prompts, and ``lowest`` and
+        ``highest`` are the extremes over single prompts. ``same tokens`` counts the prompts whose
+        tokens equal plain decoding's. The notes say what makes the speeds doubtful.
 
     Raises:
         InvalidInput: if prompts, methods or settings cannot be used.

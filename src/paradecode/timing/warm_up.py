@@ -1,9 +1,10 @@
-"""Pay one-off costs before a clock runs.
+"""Spend the time of one-off work before a clock runs.
 
 The first forwards of a process allocate memory, start threads, load weights, and build objects for
 later forwards. The first draft of a method reads tables and packs heads. What is timed first would
-pay for this. It is often plain decoding, and then all other methods look faster than they are. A
-benchmark begins with :func:`warm_up`, or with :func:`until` for an engine in another process.
+seem slower by this time. It is often plain decoding, and then all other methods look faster than
+they are. A benchmark begins with :func:`warm_up`, or with :func:`until` for an engine in another
+process.
 """
 
 from __future__ import annotations

@@ -52,6 +52,8 @@ PLAIN = Feed(83, gated=False, bias=True, activation="gelu")
 ODD = Attention(6, 3, 12)
 BIASED = replace(A, bias=True, output_bias=True)
 OSS = Mixture(8, 3, 40, normalised=True, logit_bias=True, expert_bias=True)
+CLAMPED = Feed(0, mixture=OSS, activation="swiglu_oai")
+FAR = replace(GEMMA, kv_heads=1, head_dim=24, rope=Rope(dim=24, still=6))
 
 
 def stacked(*layers: Layer, hidden: int = 52, **facts: object) -> ModelConfig:
@@ -98,8 +100,8 @@ PARTS = {
         norm_kind="layer",
     ),
     "sinks": stacked(
-        Layer((replace(LOCAL, sinks=True, bias=True), Feed(0, mixture=OSS, activation="swiglu_oai"))),
-        Layer((replace(BIASED, sinks=True), Feed(0, mixture=OSS, activation="swiglu_oai"))),
+        Layer((replace(LOCAL, sinks=True, bias=True), CLAMPED)),
+        Layer((replace(BIASED, sinks=True), CLAMPED)),
     ),
     "experts": stacked(
         Layer((A, Feed(0, mixture=Mixture(8, 2, 40, normalised=True)))), Layer((A, F)),
@@ -110,15 +112,14 @@ PARTS = {
     ),
     "second_embeddings": stacked(
         Layer((replace(GEMMA, window=6, value_norm=True), GELU, TokenInput(20)), scaled=True),
-        Layer((replace(GEMMA, heads=4, kv_heads=1, head_dim=24, rope=Rope(dim=24, still=6), keys_as_values=True), GELU,
-               TokenInput(20)), scaled=True),
+        Layer((replace(FAR, keys_as_values=True), GELU, TokenInput(20)), scaled=True),
         Layer((replace(GEMMA, window=6, keys_of=0), GELU, TokenInput(20)), scaled=True),
-        Layer((replace(GEMMA, heads=4, kv_heads=1, head_dim=24, rope=Rope(dim=24, still=6), keys_of=1),
+        Layer((replace(FAR, keys_of=1),
                replace(GELU, mixture=Mixture(5, 2, 36, normalised=True, scaled=True)),
                TokenInput(20)), scaled=True),
         token_width=20, token_rows=77, softcap=20.0, tied_head=True, embed_factor=52**0.5,
     ),
-    "low_rank": stacked(*[Layer((replace(A, heads=6, kv_heads=1, head_dim=24, rope=Rope(dim=24), query_rank=40), F))] * 2),
+    "low_rank": stacked(*[Layer((replace(ODD, rope=Rope(dim=12), query_rank=40), F))] * 2),
     "ladder": stacked(*[Layer((A, F), "ladder"), Layer((replace(A, norm="both"), F), "ladder")]),
 }  # fmt: skip
 """A model for each option of :mod:`paradecode.models.parts`."""

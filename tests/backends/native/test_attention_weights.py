@@ -41,10 +41,13 @@ def test_rows_behind_a_context(name: str, shape: str) -> None:
     (result,) = backend.forward([span(pages, tokens[30:], 30, attention=ASKED)])
     assert sorted(result.attention) == [*range(config.layers)]
     for layer, found in result.attention.items():
-        assert found.shape == (3, config.heads, 41)
+        part = config.stack[layer].attention
+        assert part is not None
+        assert found.shape == (3, part.heads, 41)
         assert found.dtype == np.float32
         assert np.abs(found - naive.shares[layer][30 + ASKED]).max() < TOLERANCE[name] + 1e-7
-        assert np.allclose(found.sum(-1), 1, atol=1e-5)
+        whole = found.sum(-1)
+        assert (whole < 1).all() if part.sinks else np.allclose(whole, 1, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

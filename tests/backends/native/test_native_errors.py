@@ -103,7 +103,10 @@ def test_the_instruction_set_can_be_chosen(monkeypatch):
 
 @pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_1, Kind.Q8_0, Kind.F16, Kind.BF16, Kind.F32])
 def test_stored_weights_are_kept_as_they_are(kind):
-    """The LM head alone, on inputs that quantise without error, gives the exact products."""
+    """Each format keeps the stored weights: the LM head's products equal those of its weights.
+
+    The inputs are signs, which quantise without error.
+    """
     from gguf import quants
 
     config = BASE.altered(layers=1, norm_eps=1e-30)
@@ -126,7 +129,7 @@ def test_stored_weights_are_kept_as_they_are(kind):
 
 
 def test_q4_k_blocks_keep_their_integers():
-    """Only the products of two scales are rounded, to half precision."""
+    """The integers of Q4_K blocks are kept; only products of their scales are rounded."""
     from gguf import quants
 
     config = BASE.altered(hidden_size=256, layers=1, norm_eps=1e-30)
@@ -215,7 +218,10 @@ def test_a_forked_child_gets_an_error_and_can_make_its_own():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_during_a_forward_does_not_wait_for_it():
-    """The forward's thread does not exist in the forked child, so it could never unlock there."""
+    """A child forked during a forward gets an error at once, and does not wait for the lock.
+
+    The thread that holds the lock does not exist in the child, so the child would wait forever.
+    """
     backend, busy = make(BASE, threads=2, pages=64), True
     slots = np.zeros(1, np.int64)
 
@@ -242,9 +248,7 @@ def test_a_child_forked_during_a_forward_does_not_wait_for_it():
     thread.join(PATIENCE)
 
 
-TINY = shape_record(
-    uniform("t", "llama", 9, 8, 1, 2, 1, 8, 8, rope=Rope(dim=2), context_length=9)
-)
+TINY = shape_record(uniform("t", "llama", 9, 8, 1, 2, 1, 8, 8, rope=Rope(dim=2), context_length=9))
 
 
 def core_of(shape: dict[str, Any], threads: int = 1) -> _core.Model:

@@ -61,7 +61,10 @@ def test_every_kind_that_the_core_reads_is_tested():
 @pytest.mark.parametrize("dtype", ["auto", "f32"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_weights_equal_the_gguf_package_to_the_last_bit(kind, dtype):
-    """The layers of this model add nothing, so the model's output is the embedding."""
+    """The embeddings equal the weights that the gguf package decodes, to the last bit.
+
+    The layers of this model add nothing, so the model's output is the embedding.
+    """
     weights = weights_of(kind)
     zero = {name: Tensor(np.zeros(weights[name].shape, np.float32), weights[name].shape)
             for name in weights if name.endswith((".o", ".down"))}  # fmt: skip
@@ -89,7 +92,10 @@ def test_packed_weights_are_hardly_larger_than_the_file(kind):
 @pytest.mark.first(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_forward_is_that_of_the_weights(kind):
-    """The reference computes in float64; only the 8-bit rounding of activations differs."""
+    """The logits are close to those of a forward in float64 with the same weights.
+
+    Only the 8-bit rounding of activations differs.
+    """
     weights = weights_of(kind, seed=1)
     tokens = np.random.default_rng(2).integers(0, CONFIG.vocab_size, 20)
     got = opened(weights).forward([span(range(8), tokens)])[0].logits.numpy()

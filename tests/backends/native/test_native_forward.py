@@ -56,7 +56,7 @@ SOME = (0, Half(1, "mlp"), Half(2, "attention"), Half(0, "mlp"))
 
 @pytest.mark.parametrize("name", ["grouped", "biases", "window"])
 def test_halves_of_layers_match_the_torch_backend(name):
-    """Drafts by some halves of layers use keys and values that all layers have stored."""
+    """Drafts by some halves of layers equal the torch backend's; all layers stored the text."""
     pytest.importorskip("torch")
     from paradecode.backends.torch.backend import TorchBackend
 

@@ -191,7 +191,7 @@ def test_a_guess_counts_by_its_probabilities() -> None:
             values(each.forward([span(noise(1), 45, Denoise(guess))])[0].logits)
             for each, guess in ((reference, ArrayLogits(said)), (backend, changed))
         )
-        assert np.abs(wanted - found).max() < 3e-4
+        assert np.abs(wanted - found).max() < 6e-4
 
 
 def test_a_damaged_guess_harms_its_own_rows() -> None:

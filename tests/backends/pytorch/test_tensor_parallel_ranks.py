@@ -86,7 +86,7 @@ def repeat(two: ParallelBackend, span: Span) -> None:
     "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
 )
 def test_a_rank_that_dies_or_hangs(how: signal.Signals) -> None:
-    """Every call soon raises an error; no process stays, and a new model can be loaded."""
+    """If a rank dies or hangs, calls soon fail, no process stays, and a new model loads."""
     config = tiny_config()
     two = open_two(config, seconds=10.0)
     process, folder = two._others[0], Path(two._folder.name)

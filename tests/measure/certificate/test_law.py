@@ -1,4 +1,4 @@
-"""Tests the enumerated law, the cells in which words are counted, and the test of the counts."""
+"""Tests the exact distribution, the cells in which outputs are counted, and the test of counts."""
 
 from collections import Counter
 from itertools import product

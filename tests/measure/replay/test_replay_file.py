@@ -1,4 +1,4 @@
-"""A recording survives being saved and loaded, and hostile files are refused."""
+"""A recording that is saved and loaded stays the same, and hostile files are refused."""
 
 import json
 import pickle

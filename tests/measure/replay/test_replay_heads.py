@@ -40,7 +40,7 @@ def target() -> Engine:
 
 @pytest.fixture(autouse=True)
 def heads_take_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fix the seconds of heads. They are otherwise measured, and decide how deep a head drafts."""
+    """Fix the seconds of heads, which are otherwise measured and decide how deep a head drafts."""
 
     def book(pace: DraftPace, seconds: float, levels: int) -> None:
         pace.draft, pace.level = 2e-4, 5e-5

@@ -117,7 +117,7 @@ def test_a_profile_is_loaded_and_stays_exact(tuned):
 
 
 def test_a_head_that_pays_is_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A head is chosen, and its value computed, from measurements where a replay cannot play it."""
+    """A head that saves time is chosen by measurement, because a replay cannot run it."""
     copying = CandidateMethod.of("suffix")
     head = CandidateMethod((("eagle", (("head", "h"),)),))
     rows = [

@@ -1,4 +1,4 @@
-"""What holds of every decoding of a method: how many forwards, how many rows, which positions."""
+"""Bounds that every decoding of a method keeps: numbers of forwards, of rows, and positions."""
 
 from collections.abc import Callable
 from itertools import groupby, pairwise
@@ -25,7 +25,10 @@ def forwards_of_schedules(model: Model) -> None:
 
 
 def never_more_forwards_than_masks(model: Model) -> None:
-    """Whatever the policy; each decides every position, and none twice unless it revokes."""
+    """Every policy decides each position, and again only if it was revoked.
+
+    It takes at most one forward for each mask.
+    """
     # These look at decided blocks again, and run each canvas twice.
     own = {"edit": "after=0,", "guided": "scale=0,"}
     specs = [
@@ -144,7 +147,7 @@ def a_sliding_window_stays_narrow(model: Model) -> None:
 
 
 def rows_of_blocks(model: Model) -> None:
-    """Prefix: what lies behind the block's start; dual: the block."""
+    """The prefix cache computes the rows from the block's start on, the dual cache the block's."""
     start = len(model.prompt)
     whole = start + LENGTH
     prefix = sum(whole + (BLOCK - 1) * (whole - start - BLOCK * k) for k in range(3))
@@ -176,19 +179,19 @@ ANY: tuple[Bound, ...] = (
     drafts_are_never_more_forwards, prophet_is_its_base_until_it_leaves,
     corrections_keep_the_number_of_masks, a_sliding_window_stays_narrow, caches_save_rows,
 )  # fmt: skip
-"""For all models."""
+"""Bounds that hold for all models."""
 FREE: tuple[Bound, ...] = (
     *ANY, forwards_of_schedules, never_more_forwards_than_masks, schedules_are_bounds,
     narrow_blocks_go_left_to_right, adaptive_blocks_tile_the_canvas,
     masks_follow_the_cosine,
 )  # fmt: skip
-"""For those without blocks of their own."""
+"""Bounds that hold for models without blocks of their own."""
 FULL: tuple[Bound, ...] = (*FREE, rows_of_blocks)
-"""For those in which every row sees every other."""
+"""Bounds that hold for models in which every row sees all others."""
 
 
 def bounds_of(model: Model) -> tuple[Bound, ...]:
-    """The bounds that hold for models of this kind."""
+    """Return the bounds that hold for models of this kind."""
     if model.config.attention == "full":
         return FULL
     return ANY if model.config.attention == "block" else FREE

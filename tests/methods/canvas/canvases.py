@@ -1,4 +1,4 @@
-"""Models of masked diffusion for tests, and a way to run canvases on them."""
+"""Masked diffusion models for tests, and functions that decode canvases on them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,12 +36,12 @@ MASK = 28
 """The mask token of every toy model."""
 EOS = 3
 PROMPT = (5, 6, 7, MASK, 9, 4, 1)
-"""A prompt that has the mask token, which is an ordinary token there."""
+"""A prompt that contains the mask token, which is an ordinary token in a prompt."""
 PROMPTS = (PROMPT, (8,), tuple(4 + (3 * i * i + i) % 24 for i in range(37)), (MASK,) * 9)
 
 BACKENDS = ("torch", "native")
 POLICIES = policies()
-"""Every registered canvas method with parts."""
+"""The names of all registered canvas methods that have parts."""
 UNTRAINED = sorted(name for name in POLICIES if methods()[name].training == "none")
 """Methods that need nothing trained; the others get the files of ``trained_parts``."""
 
@@ -51,7 +51,10 @@ def toy(kind: str, surprise: int = 700) -> ToyBackend:
 
 
 def specs() -> list[str]:
-    """Every policy with every block rule and every cache; trained parts have random weights."""
+    """Return specs of every policy with every block rule and every cache.
+
+    Trained parts have random weights.
+    """
     parts = settings()
     assert set(parts) == set(POLICIES) - set(UNTRAINED), "a trained method without a test's part"
     return [
@@ -71,7 +74,7 @@ def run_all(
     constraint: TokenAutomaton | None = None,
     **limits: Any,
 ) -> list[LiveSequence]:
-    """Run requests in one engine; the page books must be right after every step."""
+    """Run requests in one engine, and check its page counts after every step."""
     engine = Engine({"target": backend}, Limits(**{"kv_tokens": 4096, **limits}), LetterText)
     sequences = asked(engine, *jobs, constraint=constraint)
     assert engine.pools["target"].held == 0
@@ -86,7 +89,7 @@ def run(
     constraint: TokenAutomaton | None = None,
     **params: Any,
 ) -> LiveSequence:
-    """One request to its end; raises what ended it."""
+    """Run one request to its end, and raise the error that ended it."""
     values = SamplingParams(**{"max_tokens": max_tokens, "ignore_eos": True, **params})
     (sequence,) = run_all(backend, [(method, prompt, values)], constraint)
     if sequence.error is not None:
@@ -95,17 +98,17 @@ def run(
 
 
 def steps(sequence: LiveSequence) -> list[CanvasStep]:
-    """What each forward decided."""
+    """Return what each forward decided."""
     return [step.canvas for step in sequence.trace if step.canvas is not None]
 
 
 def offsets(sequence: LiveSequence) -> list[tuple[int, ...]]:
-    """The offsets that each forward decided."""
+    """Return the offsets that each forward decided."""
     return [step.offsets for step in steps(sequence)]
 
 
 def backend_of(kind: str, folder: Path) -> Backend:
-    """A folder in double precision in PyTorch, or in single precision in the core."""
+    """Open a folder in double precision in PyTorch, or in single precision in the core."""
     if kind == "torch":
         pytest.importorskip("torch")
         return open_backend("torch", *read_weights(folder), dtype="fp64", threads=1)
@@ -113,7 +116,7 @@ def backend_of(kind: str, folder: Path) -> Backend:
 
 
 class OneForward(Decoder):
-    """Asks for the logits of some rows of some tokens, none of them cached, and ends."""
+    """A decoder that asks for the logits of some rows of uncached tokens, and ends."""
 
     def __init__(self, tokens: list[int], rows: list[int]) -> None:
         self.tokens, self.rows = np.array(tokens, np.int32), np.array(rows, np.int32)
@@ -132,6 +135,6 @@ class OneForward(Decoder):
 
 
 def trajectory(sequence: Any) -> list[list[list[int]]]:
-    """The pairs [offset, token] that each forward decided."""
+    """Return the pairs [offset, token] that each forward decided."""
     steps = [step.canvas for step in sequence.trace]
     return [[list(pair) for pair in zip(s.offsets, s.tokens, strict=True)] for s in steps]

@@ -1,4 +1,4 @@
-"""Elastic-Cache as its paper has it, one layer after the other, with caches of its own; slow."""
+"""A slow reference of Elastic-Cache that follows the paper layer by layer, with its own caches."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ Array = np.ndarray
 
 @dataclass
 class Elastic:
-    """One request: ``step`` is a forward, and returns logits; the caller decides tokens.
+    """Decodes one request: each ``step`` runs a forward, and its caller decides the tokens.
 
     Attributes:
         refreshed: of each forward, the first layer that was computed for all rows (0: the first
@@ -33,7 +33,7 @@ class Elastic:
     tracked: list[list[int]] = field(default_factory=list)
 
     def step(self, tokens: Array, masked: Array, fresh: Array, window: Array) -> dict[int, Array]:
-        """Logits of the rows that were computed, by position.
+        """Run a forward, and return position -> logits of the rows that were computed.
 
         Args:
             tokens: int [N], mask tokens where ``masked``.
@@ -86,7 +86,7 @@ class Elastic:
         return x / scale * self.w(name)
 
     def project(self, layer: int, rows: Array, state: Array) -> None:
-        """Queries, keys and values of some rows replace the cached ones."""
+        """Compute queries, keys and values of some rows, which replace the cached ones."""
         c, name = self.config, f"layers.{layer}."
         h = self.norm(state, name + "attn_norm")
         for store, part in ((self.queries, "q"), (self.keys, "k"), (self.values, "v")):
@@ -103,7 +103,7 @@ class Elastic:
         return np.concatenate([low * cos - high * sin, high * cos + low * sin], -1)
 
     def attention(self, layer: int, row: int) -> Array:
-        """[heads, N]: from what is cached."""
+        """Return the attention weights [heads, N] of a row over the cached keys."""
         c = self.config
         shares = []
         for head in range(c.heads):

@@ -1,4 +1,4 @@
-"""Tiny random models with experts, in folders as the published ones have."""
+"""Writes folders of tiny random models with experts, with the layout of published models."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,10 @@ SHAPES: dict[str, dict[str, Any]] = {
         ),
     },
 }  # fmt: skip
-"""Every part that the families' code has: the published models leave some of it out."""
+"""The sizes of each family's model.
+
+They use every part that the family's code has; the published models leave some of them out.
+"""
 NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head",
     "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm",
@@ -47,7 +50,7 @@ LLADA2_NAMES = {
 
 
 def expert_model(family: str, layers: int = 3) -> tuple[ModelConfig, Weights]:
-    """The model of a fixture, with 3 layers: float32; its mask token has logit 0 everywhere."""
+    """Return a float32 model like that of a fixture; its mask token always has logit 0."""
     config = uniform(
         name=family, architecture="llama", vocab_size=96, hidden_size=64, layers=layers, heads=4,
         head_dim=16, intermediate_size=96, context_length=512, qk_norm=True, mask_token=MASK,
@@ -70,7 +73,7 @@ def expert_model(family: str, layers: int = 3) -> tuple[ModelConfig, Weights]:
 
 
 def write_expert_folder(family: str, folder: Path) -> None:
-    """``config.json`` and ``model.safetensors`` of :func:`expert_model`, as the hub has them."""
+    """Write ``config.json`` and ``model.safetensors`` of :func:`expert_model`, as on the hub."""
     config, weights = expert_model(family)
     name, more = {
         "llada-moe": ("LLaDA-MoE-7B-A1B-Instruct",

@@ -1,4 +1,4 @@
-"""Tiny random models in folders as the published ones have: config.json and tensor names."""
+"""Writes folders of tiny random models, with config.json and tensor names of published models."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +20,10 @@ FAMILIES = {
 
 
 def tiny_model(family: str) -> tuple[ModelConfig, Weights]:
-    """The model of a fixture: float32, and its mask token has logit 0 everywhere.
+    """Return the model of a fixture: float32, and its mask token always has logit 0.
 
-    The others' standard deviation is about 4, so no sampler ever proposes the mask token: the
-    published samplers do not ban it, and trained models never say it.
+    The logits of the other tokens have a standard deviation of about 4, so no sampler ever proposes
+    the mask token. The published samplers do not ban it, because trained models never propose it.
     """
     seed = {"llada": 11, "dream": 12, "sdar": 13, "fast-dllm-v2": 15}[family]
     config, weights = tiny_checkpoint("dream" if family == "fast-dllm-v2" else family, seed=seed)
@@ -35,7 +35,7 @@ def tiny_model(family: str) -> tuple[ModelConfig, Weights]:
 
 
 def write_folder(family: str, folder: Path) -> None:
-    """``config.json`` and ``model.safetensors`` of :func:`tiny_model`, as the hub has them."""
+    """Write ``config.json`` and ``model.safetensors`` of :func:`tiny_model`, as on the hub."""
     config, weights = tiny_model(family)
     blocks = {"sdar": "block_size", "fast-dllm-v2": "bd_size"}
     more = {blocks[family]: config.block_length} if family in blocks else {}

@@ -1,7 +1,7 @@
-"""Settings at which one method is another: what their formulas say, as pairs of specs.
+"""Pairs of specs that must decode equally, because at some settings a method is another one.
 
-Everything is for canvases of 24 positions behind a prompt of a multiple of 8 tokens, so that blocks
-of 8 are whole for models with blocks of their own, too.
+All pairs are for canvases of 24 positions behind a prompt of a multiple of 8 tokens. So blocks of 8
+are whole also for models with blocks of their own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from paradecode.models.config import ModelConfig
 from paradecode.testing.trained_parts import constant_filter, joint_layer
 
 LENGTH = 24
-"""Positions of a canvas."""
+"""The number of positions of a canvas."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +27,9 @@ class Model:
     """A model, and a prompt for it.
 
     Attributes:
-        bits: a row's sums do not depend on what else is computed, so that confidences of equal
-            canvases are equal to the last bit.
-        known: what other methods are compared with, decoded once.
+        bits: whether a row's sums do not depend on what else is computed, so that confidences of
+            equal canvases are equal to the last bit.
+        known: spec -> its decoded request; other methods are compared with these.
     """
 
     backend: Backend
@@ -45,13 +45,13 @@ class Model:
         return run(self.backend, spec, self.prompt, LENGTH, **{"seed": 1, **params})
 
     def canvases(self, sequence: LiveSequence) -> list[CanvasStep]:
-        """What each forward decided; confidences where they are exact."""
+        """Return what each forward decided, with confidences only where they are exact."""
         if self.bits:
             return steps(sequence)
         return [replace(step, confidences=()) for step in steps(sequence)]
 
     def run_all(self, specs: Sequence[str]) -> list[LiveSequence]:
-        """The same of several specs, side by side, which is faster."""
+        """Run several specs side by side, which is faster, and return their requests."""
         params = SamplingParams(max_tokens=LENGTH, ignore_eos=True, seed=1)
         made = run_all(self.backend, [(spec, self.prompt, params) for spec in specs])
         for spec, sequence in zip(specs, made, strict=True):
@@ -68,11 +68,11 @@ class Model:
 
 
 class Limit(NamedTuple):
-    """``one`` is ``other``.
+    """Says that the specs ``one`` and ``other`` decode equally.
 
     Attributes:
         same: what is equal, from "output" alone to "rows" (see ``agree``).
-        models: "any"; "full": where every row sees every other; "free": those without blocks of
+        models: "any"; "full": where every row sees all others; "free": those without blocks of
             their own; "unshifted": all but those that see everything and shift.
     """
 
@@ -83,11 +83,16 @@ class Limit(NamedTuple):
 
 
 def agree(limits: Iterable[Limit], model: Model) -> None:
-    """Run both sides of the limits that hold for such models, and compare.
+    """Run both sides of each limit that holds for the model, and compare them.
 
-    Output: the tokens. Forwards: their number, too. Decisions: this, and which positions are
-    decided when. Canvases: everything about each forward that decided, whatever it took.
-    Steps: this, and the forwards. Rows: this, and the rows that were computed.
+    Each value of ``same`` names what must be equal:
+
+    - "output": the tokens;
+    - "forwards": the tokens and the number of forwards;
+    - "decisions": the same, and which positions each step decides;
+    - "canvases": the tokens and all of each deciding step, but not the number of forwards;
+    - "steps": everything of "canvases" and the number of forwards;
+    - "rows": everything of "steps" and the number of computed rows.
     """
     chosen = [limit for limit in limits if applies(limit, model)]
     ones = model.run_all([limit.one for limit in chosen])
@@ -113,7 +118,7 @@ def _compare(limit: Limit, one: LiveSequence, other: LiveSequence, model: Model)
 
 
 def applies(limit: Limit, model: Model) -> bool:
-    """Whether the limit is one of such models."""
+    """Return whether the limit holds for such models."""
     attention = model.config.attention
     return {
         "any": True, "full": attention == "full", "free": attention != "block",
@@ -122,36 +127,36 @@ def applies(limit: Limit, model: Model) -> bool:
 
 
 def on(base: str, **more: str) -> str:
-    """A spec with more settings."""
+    """Return the spec ``base`` with more settings."""
     name, _, inside = base.removesuffix(")").partition("(")
     return f"{name}({','.join(filter(None, (inside, *(f'{k}={v}' for k, v in more.items()))))})"
 
 
 BASES = ("static", "threshold(threshold=0.6)", "factor", "static(score=entropy)")
 WHOLE = "answer_start=0,answer_length=4096"
-"""Prophet's answer is all of the output."""
+"""Prophet's settings whose answer is the whole output."""
 NEVER = "high=1e9,middle=1e9,low=1e9"
-"""Prophet's gaps that no answer has."""
+"""Prophet's thresholds that no gap reaches, so that it never stops early."""
 AT_ONCE = "high=-1e9,middle=-1e9,low=-1e9"
 SPARSE = (
     "dkv(refresh=5)", "dkv_greedy(refresh=5)", "window(active=4,buffer=10,refresh=6)",
     "recap(local=2)", "delayed(refresh=6)", "elastic(window=4,threshold=0.99)",
 )  # fmt: skip
-"""Caches that leave rows out."""
+"""Caches that do not compute all rows in every forward."""
 FRESH = (
     "prefix(refresh=1)", "dual(refresh=1)", "dkv(refresh=1)", "dkv_greedy(refresh=1)",
     "window(active=24,buffer=24,refresh=1)", "recap(local=0)", "recap(warmup=99)",
     "delayed(refresh=1)", "elastic(threshold=1.01)",
 )  # fmt: skip
-"""Caches that leave nothing out."""
+"""Caches with settings at which every forward computes all rows."""
 WIDE = ("elastic(window=99,track=99,threshold=-1)", "elastic(window=99,track=99,threshold=0.999)")
-"""These compute all, and perhaps some layers of it once more."""
+"""Settings at which every forward computes all rows, and some layers perhaps twice."""
 ALWAYS = (*FRESH, *WIDE)
 """Caches in which no row is ever stale."""
 
 
 def policies() -> Iterator[Limit]:
-    """Policies that become another one, with blocks of 8 where nothing else is said."""
+    """Yield policies that equal another one; the block length is 8 where none is given."""
     yield Limit("threshold(threshold=1.01)", "static")
     yield Limit("factor(factor=0)", "static")
     yield Limit("static(steps=24)", "static")
@@ -197,7 +202,7 @@ def policies() -> Iterator[Limit]:
 
 
 def wrappers() -> Iterator[Limit]:
-    """Policies on top of another one, of which nothing but that is left."""
+    """Yield policies on top of another one, with settings at which they change nothing."""
     for base in BASES:
         plain = on(base, block_length="8")
         yield Limit(f"credit(weight=0,base={base},block_length=8)", plain)
@@ -217,7 +222,7 @@ def wrappers() -> Iterator[Limit]:
 
 
 def drafts() -> Iterator[Limit]:
-    """FreeDave: the text and the canvases of what it drafts for."""
+    """Yield FreeDave's limits: it has the text and the canvases of the policy underneath."""
     yield Limit("freedave(block_length=8,draft_steps=1,eager=off)", "static(block_length=8)",
                 "rows")  # fmt: skip
     settings = ((8, 3, "auto"), (4, 5, "on"), (16, 8, "off"))
@@ -235,7 +240,7 @@ def drafts() -> Iterator[Limit]:
 
 
 def caches() -> Iterator[Limit]:
-    """Caches that leave nothing out, and a block that is one forward."""
+    """Yield caches that compute all rows, and caches with blocks that take one forward each."""
     for cache in FRESH:
         for plain in ("static(block_length=8)", "threshold(threshold=0.5,block_length=8)",
                       "static(steps=5,blocks=full)"):  # fmt: skip
@@ -249,7 +254,7 @@ def caches() -> Iterator[Limit]:
 
 
 def blocks() -> Iterator[Limit]:
-    """Block rules that are as wide as others."""
+    """Yield block rules whose windows equal those of another rule."""
     for policy in ("static", "static(steps=5)", "threshold(threshold=0.6)"):
         wide = on(policy, blocks="sliding(masks=24,width=24)")
         yield Limit(wide, on(policy, blocks="full"), "decisions", models="free")
@@ -262,7 +267,7 @@ TABLES = (policies, wrappers, drafts, caches, blocks)
 
 
 def trained(model: Model, folder: Path) -> Iterator[Limit]:
-    """Trained parts that never agree, that always do, and that change nothing."""
+    """Yield limits of trained parts that never agree, that always agree, or that change nothing."""
     constant_filter(-40.0).save(folder / "never")
     constant_filter(40.0).save(folder / "always")
     sizes = {"vocab_size": model.config.vocab_size, "hidden_size": model.config.hidden_size}

@@ -1,6 +1,6 @@
-"""Ideal denoisers of list operations: exact conditionals of a known joint distribution.
+"""Ideal denoisers of list operations: they know the exact conditionals of a joint distribution.
 
-The operations are those of ParallelBench (arXiv 2510.04767), section 3: what parallel decoding
+The operations are those of ParallelBench (arXiv 2510.04767), section 3. How much parallel decoding
 loses on them is known in closed form.
 """
 
@@ -27,13 +27,13 @@ Chances = dict[int, Fraction]
 
 
 class Oracle:
-    """Items 0 to n - 1 are the input; n is the item that replaces another, or -1 the mask."""
+    """A list operation. Items 0 to n - 1 are the input, n replaces another item, -1 is the mask."""
 
     def __init__(self, operation: str, size: int) -> None:
         self.operation, self.size = operation, size
 
     def right(self, tokens: State) -> bool:
-        """Whether a finished list is a possible output."""
+        """Return whether a finished list is a possible output."""
         same = [token == at for at, token in enumerate(tokens)]
         if self.operation == "shuffle":
             return sorted(tokens) == list(range(self.size))
@@ -45,7 +45,10 @@ class Oracle:
         return wrong == [self.size]
 
     def chances(self, state: State) -> list[Chances]:
-        """The distribution of each position given the decided ones (decided: themselves)."""
+        """Return the distribution of each position given the decided ones.
+
+        A decided position has its own token with probability 1.
+        """
         free = [at for at, token in enumerate(state) if token is None]
         used = {token for token in state if token is not None}
         new, found = self.size, []
@@ -65,7 +68,7 @@ class Oracle:
         return found
 
     def logits(self, state: State) -> np.ndarray:
-        """float64 [n, n + 2]: the mask token is never proposed."""
+        """Return float64 [n, n + 2]: the logits, with which the mask token is never proposed."""
         rows = np.zeros((self.size, self.size + 2))
         for row, chances in zip(rows, self.chances(state), strict=True):
             for token, p in chances.items():
@@ -75,10 +78,10 @@ class Oracle:
 
 
 def success(oracle: Oracle, policy: Policy, steps: int, greedy: bool) -> Fraction:
-    """The exact probability that a policy ends at a right list.
+    """Return the exact probability that a policy ends at a right list.
 
-    All that the model may propose for what is committed is followed: its whole distribution, or
-    if ``greedy`` its best tokens, where equal ones are equally likely.
+    The function follows all tokens that the model may propose for the committed positions: its
+    whole distribution, or if ``greedy`` its best tokens, where equal ones are equally likely.
 
     Args:
         policy: one whose choice of positions does not depend on the sampled tokens.
@@ -120,7 +123,7 @@ def _options(chances: Chances, greedy: bool) -> list[tuple[int, Fraction]]:
 
 
 class OracleBackend(ToyBackend):
-    """The same as a model: the prompt is one token, the output the list; no cache."""
+    """A backend that serves an oracle: the prompt is one token, the output the list; no cache."""
 
     def __init__(self, oracle: Oracle) -> None:
         super().__init__(toy_config(vocab_size=oracle.size + 2, attention="full"))

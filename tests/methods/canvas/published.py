@@ -1,4 +1,4 @@
-"""Folders with the files, keys, names and ids of published checkpoints, and tiny random weights."""
+"""Writes folders with the files, keys, names and ids of published checkpoints; weights are tiny."""
 
 import json
 from collections.abc import Mapping
@@ -60,10 +60,10 @@ class Published:
 
     Attributes:
         folder: its name there.
-        config: config.json.
+        config: the content of config.json.
         layer: what a layer has: ``bias`` and ``norm`` of queries and keys, and its MLP.
         special: control token -> id.
-        named: of tokenizer_config.json.
+        named: the content of tokenizer_config.json.
         merges: whether the tokenizer is in vocab.json and merges.txt.
     """
 
@@ -176,7 +176,7 @@ CHECKPOINTS = {
 
 
 def write_config(folder: Path, name: str, c: ModelConfig, **changes: Any) -> None:
-    """The checkpoint's config.json, with the sizes and ids of a tiny model."""
+    """Write the checkpoint's config.json, with the sizes and ids of a tiny model."""
     known = CHECKPOINTS[name].config
     sizes = {
         "hidden_size d_model": c.hidden_size, "vocab_size embedding_size": c.vocab_size,
@@ -200,7 +200,7 @@ def write_config(folder: Path, name: str, c: ModelConfig, **changes: Any) -> Non
 
 
 def write_published(name: str, place: Path, **changes: Any) -> Path:
-    """The checkpoint as a folder of its published name in ``place``; returns the folder."""
+    """Write the checkpoint as a folder of its published name in ``place``; return the folder."""
     one, folder = CHECKPOINTS[name], place / name
     folder.mkdir(parents=True)
     config = {**one.config, **changes}
@@ -219,7 +219,7 @@ def write_published(name: str, place: Path, **changes: Any) -> Path:
 
 
 def _shapes(one: Published, vocab: int) -> dict[str, tuple[int, ...]]:
-    """Stored name -> shape."""
+    """Return stored name -> shape."""
     queries, keys = HEADS * HEAD_DIM, HEAD_DIM * (HEADS if "LLaDA-MoE" in one.folder else 1)
     if one.layer == "llada":
         blocks = "model.transformer.blocks.0."

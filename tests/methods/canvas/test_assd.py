@@ -1,4 +1,4 @@
-"""Any-subset drafts: the joint density of one token a forward, verified several at a time."""
+"""Any-subset decoding: drafts of several tokens keep the text of one token a forward."""
 
 from collections import Counter
 from itertools import product
@@ -51,9 +51,12 @@ def test_the_text_is_that_of_one_token_a_forward(kind: str, blocks: str) -> None
 
 
 def density(backend: Backend, given: dict[int, int], left: dict[int, int], at: int) -> np.ndarray:
-    """Logits [V] of a position, from one forward without a cache: what is given, what was decided
-    to its left, in order, and its mask. With a shift the token before it speaks for the mask, and
-    is there once; but twice if it was given, and something was decided since."""
+    """Return the logits [V] of a masked position, from one forward without a cache.
+
+    The forward reads the ``given`` tokens, the tokens to the left that were decided, in order, and
+    the mask. In a model with a shift the row of the token before the mask gives the logits. That
+    row is the token's only one, except where the token was given and others were decided since.
+    """
     config = backend.config
     rows = [*sorted(given), *sorted(left), at - config.shift]
     texts = [*(given[r] for r in sorted(given)), *(left[r] for r in sorted(left))]
@@ -82,7 +85,10 @@ def density(backend: Backend, given: dict[int, int], left: dict[int, int], at: i
 @pytest.mark.parametrize("placed", ["", "0:9 8, 10:7, 22:6 5"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_density_is_the_one_of_its_definition(kind: str, placed: str) -> None:
-    """What is placed to the right is seen, but for causal attention among what was given."""
+    """Each output token must be drawn from the density that its definition gives.
+
+    Rows see the tokens that were placed to their right, except given tokens under causal attention.
+    """
     backend, count = toy(kind), 24
     backend.reserve(1)
     given = dict(enumerate(PROMPT))
@@ -133,7 +139,7 @@ def test_with_causal_attention_it_is_static_from_left_to_right(kind: str) -> Non
 
 
 class Sure(ToyBackend):
-    """Whatever it sees, it says the same at each position."""
+    """A model that predicts the same token at each position, whatever it sees."""
 
     def forward(self, spans):
         results = super().forward(spans)
@@ -146,7 +152,7 @@ class Sure(ToyBackend):
 @pytest.mark.first(2)
 @pytest.mark.parametrize("tokens", [1, 2, 5, 8, 64])
 def test_forwards(tokens: int) -> None:
-    """Two for as many tokens as are drafted, if all are right; never more than tokens."""
+    """A draft takes two forwards if all its tokens are right; no token takes more than one."""
     made = run(Sure(toy_config(attention="full")), f"assd(tokens={tokens},blocks=full)")
     whole, rest = divmod(24, tokens)
     assert made.forwards == (24 if tokens == 1 else 2 * whole + min(rest, 2))
@@ -158,7 +164,7 @@ def test_forwards(tokens: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_keys_and_values_of_what_is_decided_are_final(kind: str) -> None:
-    """Every token is computed once it is known, and then at most twice."""
+    """Every token is computed at most twice after it is known."""
     made = run(toy(kind), "assd(tokens=4,blocks=full)")
     assert made.rows <= len(PROMPT) + made.forwards * 4 + 2 * 28
 
@@ -168,7 +174,10 @@ DRAWN = {"temperature": 1.0, "max_tokens": 3}
 
 
 def truth() -> dict[tuple[int, ...], float]:
-    """The law of three tokens, by enumeration: chain rule on densities without a cache."""
+    """Return the exact distribution of three tokens, by enumeration.
+
+    It is the chain rule on densities that are computed without a cache.
+    """
     backend = ToyBackend(SMALL, surprise=1024)
     backend.reserve(1)
     given = {0: 0, 1: 1}
@@ -185,7 +194,10 @@ def truth() -> dict[tuple[int, ...], float]:
 
 
 def statistic(count: int = 4000) -> float:
-    """Chi-square of so many seeded texts against the law; 26 degrees of freedom."""
+    """Return chi-square of ``count`` seeded texts against the exact distribution.
+
+    There are 26 degrees of freedom.
+    """
     jobs = [
         ("assd(tokens=3)", (0, 1), SamplingParams(**DRAWN, seed=seed, ignore_eos=True))
         for seed in range(count)
@@ -200,7 +212,10 @@ def statistic(count: int = 4000) -> float:
 
 @pytest.mark.wide
 def test_samples_have_the_law_of_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """54.1 is exceeded in one of a thousand cases; drafts that are not verified are far beyond."""
+    """Samples must have the exact distribution; drafts that are not verified fail this test.
+
+    Chi-square exceeds 54.1 in one of a thousand cases.
+    """
     assert statistic() < 54.1
     real = assd.ordered
 

@@ -1,4 +1,4 @@
-"""Where blocks begin and end: AdaBlock, the lead of a block, and the sliding window."""
+"""Tests where blocks begin and end: AdaBlock, the lead of a block, and the sliding window."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_unsure_delimiters_leave_the_usual_length() -> None:
 
 @pytest.mark.parametrize("kind", ["full", "shift"])
 def test_one_forward_of_everything_a_block(kind: str) -> None:
-    """A block costs one forward of all rows, and slices of its own length."""
+    """A block costs one forward of all rows, and then forwards of its own length."""
     spec = "static(block_length=5,cache=dual,blocks=adaptive(threshold=0.1,delimiters='4 9 14 19'))"
     made = run(toy(kind, 300), spec)
     sizes = [end - start for start, end in dict.fromkeys(step.window for step in steps(made))]

@@ -1,7 +1,7 @@
-"""Window-Diffusion, ReCAP and DCD beside their algorithms, over keys and values by position.
+"""Compares Window-Diffusion, ReCAP and DCD with references that follow their algorithms.
 
-What is written here follows the papers and the released code; it shares nothing with the engine but
-the arithmetic of a layer.
+The references are written from the papers and the released code, over keys and values by position.
+They share nothing with the engine but the arithmetic of a layer.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ class Book:
 
     Attributes:
         masked: positions without a token, ascending.
-        rows: how many were computed.
+        rows: number of rows that were computed.
     """
 
     def __init__(self, prompt: list[int]) -> None:
@@ -40,8 +40,10 @@ class Book:
         self.start, self.rows = len(prompt), 0
 
     def forward(self, rows, seen, store=True):
-        """Return proposals and confidences of the masked rows, which see one another and
-        ``seen``."""
+        """Return position -> proposal and confidence of the masked rows.
+
+        The rows see one another and ``seen``.
+        """
         fed = sorted(rows)
         others = sorted(set(seen) - set(fed))
         self.rows += len(fed)
@@ -71,7 +73,7 @@ class Book:
         }
 
     def commit(self, found: dict[int, tuple[int, float]], count: int) -> list[int]:
-        """Decide the surest ``count`` of the proposals; returns their positions."""
+        """Decide the ``count`` proposals of highest confidence, and return their positions."""
         order = sorted(found, key=lambda at: (-found[at][1], at))[:count]
         for at in order:
             self.tokens[at] = found[at][0]
@@ -81,7 +83,7 @@ class Book:
 
 
 def window_by_the_book(prompt: list[int], active: int, buffer: int, refresh: int) -> Book:
-    """Phases: a forward over the context, then forwards of the next masks against it."""
+    """Decode in phases: a forward over the context, then forwards of the next masks against it."""
     book = Book(prompt)
     while book.masked:
         context = set(range(len(book.tokens))) - set(book.masked[buffer:])
@@ -97,7 +99,7 @@ def window_by_the_book(prompt: list[int], active: int, buffer: int, refresh: int
 
 
 def recap_by_the_book(prompt: list[int], local: int, group: int, count: int) -> Book:
-    """A full forward decides some and names a group, which local forwards fill alone."""
+    """Decode with full forwards that choose a group, and local forwards that fill it alone."""
     book = Book(prompt)
     everywhere = range(len(book.tokens))
     while book.masked:
@@ -116,7 +118,10 @@ def recap_by_the_book(prompt: list[int], local: int, group: int, count: int) -> 
 
 
 def delayed_by_the_book(prompt: list[int], masks: int, delay: int, refresh: int) -> Book:
-    """DCD's dual cache: from where the last window began to where this one ends, and a margin."""
+    """Decode with DCD's dual cache.
+
+    Each forward computes from where the last window began to where this one ends, and a margin.
+    """
     book = Book(prompt)
     total, before, since = len(book.tokens), len(prompt), refresh
     right = 0

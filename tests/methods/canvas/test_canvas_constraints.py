@@ -1,4 +1,4 @@
-"""Constraints on a canvas: nothing is planned that no token can write."""
+"""Constraints on a canvas: no token is committed after which the text cannot be completed."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from paradecode.core.automaton import TokenAutomaton
 from paradecode.core.errors import InvalidInput
 
 LETTERS = TokenAutomaton.of([{4: 1, 5: 1}, {4: 1, 5: 1}], [1], 29)
-"""One or more of 4 and 5: a text may end anywhere, and go on everywhere."""
+"""An automaton for one or more of the tokens 4 and 5: a text may end after each of them."""
 METHODS = ["static(block_length=1)", "threshold(block_length=1,cache=dual)", "threshold"]
 
 
@@ -25,7 +25,10 @@ def test_where_no_token_ends_a_text_it_fills_the_output(kind: str, spec: str) ->
 @pytest.mark.parametrize("kind", ATTENTION)
 @pytest.mark.parametrize("spec", [*METHODS, "assd"])
 def test_a_token_that_ends_a_text_writes_none_of_it(kind: str, spec: str) -> None:
-    """59 or 46, and 9 ends a text: only 46 is left, however likely 5 is."""
+    """A token that ends the text is no part of it.
+
+    The constraint allows 59 and 46, and 9 ends a text, so only 46 is possible, however likely 5 is.
+    """
     pairs = TokenAutomaton.of([{5: 1, 4: 2}, {9: 3}, {6: 3}, {}], [3], 29)
     made = run(toy(kind), spec, (8,), 4, pairs, stop_token_ids=[9], logit_bias={5: 30.0})
     assert (made.output, made.finish_reason) == ([4, 6], "stop")
@@ -34,14 +37,21 @@ def test_a_token_that_ends_a_text_writes_none_of_it(kind: str, spec: str) -> Non
 @pytest.mark.parametrize("spec", METHODS)
 @pytest.mark.parametrize("values", [{}, {"stop_token_ids": [MASK]}])
 def test_nothing_ends_where_only_the_mask_token_would(spec: str, values: dict[str, Any]) -> None:
-    """56, or 4 and pairs of 8: with two positions 56 is left, however likely 4 is."""
+    """The mask token cannot end a text, even if it is a stop token.
+
+    The constraint allows 56, or 4 followed by pairs of 8. With two positions only 56 is possible,
+    however likely 4 is.
+    """
     texts = TokenAutomaton.of([{4: 1, 5: 2}, {8: 3}, {6: 4}, {8: 1}, {}], [1, 4], 29)
     made = run(toy("full"), spec, (8,), 2, texts, logit_bias={4: 30.0}, **values)
     assert made.output == [5, 6]
 
 
 def test_the_mask_token_writes_no_text() -> None:
-    """The second token is surer than the first, and would be 5 if the mask token led to it."""
+    """The constraint never counts the mask token as a way to continue a text.
+
+    The second token is decided first. It would be 5 if the mask token could come before it.
+    """
     pairs = TokenAutomaton.of([{MASK: 1, 4: 2, 7: 2}, {5: 3}, {6: 3}, {}], [3], 29)
     made = run(toy("full"), "static", (8,), 2, pairs, logit_bias={5: 30.0, 4: 1.0, 7: 1.0})
     assert made.output[1] == 6

@@ -1,4 +1,4 @@
-"""Canvases in the engine: company, ends, memory, and what a method must not do."""
+"""Canvases in the engine: batches, ends of texts, memory, and wrong decisions of policies."""
 
 from dataclasses import dataclass, field
 
@@ -34,7 +34,7 @@ def request(spec: str, prompt: tuple[int, ...] = PROMPT, **values: object) -> Ge
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 def test_autoregressive_neighbours(cache: str) -> None:
-    """One engine, one model with both gifts: the batch changes neither family."""
+    """In one engine a batch of canvas and autoregressive requests changes no request's text."""
     canvas = f"threshold(threshold=0.3,block_length=8,cache={cache})"
     specs = [canvas, "greedy", "prompt-lookup", canvas, "greedy"]
     jobs = [
@@ -102,7 +102,7 @@ def test_stop_texts_and_stop_tokens() -> None:
 
 @pytest.mark.parametrize("kind", ["full", "block"])
 def test_pages_are_reserved_at_admission(kind: str) -> None:
-    """With memory for one canvas the second waits, and both end well."""
+    """With memory for one canvas the second request waits, and both end well."""
     eng = engine(kind, kv_tokens=112)
     both = [eng.add(request("static(cache=dual,block_length=8)")) for _ in range(2)]
     most = 0
@@ -148,7 +148,7 @@ def test_small_steps_and_the_end_of_the_context() -> None:
 
 
 def test_the_mask_token_is_never_proposed() -> None:
-    """Even if the model is certain of it."""
+    """The mask token is not proposed even if the model is certain of it."""
 
     class Stubborn(ToyBackend):
         def head(self, states, tokens):
@@ -186,7 +186,7 @@ def test_a_causal_model_without_a_mask_is_refused() -> None:
 
 @dataclass
 class Acts(Policy):
-    """Does what it is told at each step."""
+    """A policy that makes the given decision at each step."""
 
     decisions: list[object]
     revises = True
@@ -261,7 +261,7 @@ def test_impossible_decisions_end_their_request_only(decision) -> None:
 
 @dataclass
 class Plans(CacheRule):
-    """Plans what it is told, after a first forward that stores the prompt."""
+    """A cache rule that returns the given plans, after a first forward that stores the prompt."""
 
     make: object = field(default=None)
 

@@ -1,4 +1,4 @@
-"""Masked diffusion checkpoints through the public front, and settings by other engines' names."""
+"""Masked diffusion checkpoints work in the public API, also with other engines' setting names."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings at which one method becomes another: on toys exactly, on transformers in fp64, too."""
+"""Tests the limits: exactly on toy models, and on transformers in fp64."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from paradecode.models.tiny import tiny_checkpoint
 pytest.importorskip("torch")
 
 PLACES = (*PROMPT, 2)
-"""Tokens of the prompt: as many as a block has, 8."""
+"""The tokens of the prompt: as many as a block has, which is 8."""
 
 
 def transformer(kind: str) -> Model:
@@ -34,7 +34,10 @@ MODELS: dict[str, Callable[[], Model]] = {
     **{kind: functools.cache(lambda kind=kind: Model(toy(kind), PLACES)) for kind in ATTENTION},
     **{kind: functools.cache(lambda kind=kind: transformer(kind)) for kind in TRANSFORMERS},
 }
-"""Opened once. Transformers have the trained parts; the rest of them are slow tests."""
+"""Name -> a function that returns the model, which is opened once.
+
+Transformers run the limits of trained parts; their other limits are slow tests.
+"""
 
 
 def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
@@ -104,15 +107,20 @@ def test_schedules_end_when_their_blocks_do(steps: int, blocks: tuple[int, ...])
 
 
 def test_llada_s_schedule() -> None:
-    """32 masks in 5 steps: 7, 7, 6, 6, 6 (get_num_transfer_tokens of its generate.py)."""
+    """LLaDA's schedule splits 32 masks into steps of 7, 7, 6, 6 and 6.
+
+    This is get_num_transfer_tokens of its generate.py.
+    """
     sizes = [quota(Progress(5, step, step, 32, 32, 0)) for step in range(5)]
     assert sizes == [7, 7, 6, 6, 6]
 
 
 @pytest.mark.parametrize("values", [{}, {"temperature": 0.9}, {"temperature": 1.0, "top_k": 3}])
 def test_blocks_of_one_are_plain_decoding(values: dict[str, Any]) -> None:
-    """A causal model decodes so; the plain method might propose the mask token, so it is banned
-    there."""
+    """With blocks of one position a causal model decodes the text of the plain method.
+
+    The mask token is banned in the plain method, which might propose it.
+    """
     params = SamplingParams(max_tokens=LENGTH, seed=5, **values)
     specs = [f"static(block_length=1,cache={cache})" for cache in ("none", "prefix", *SPARSE)]
     plain = replace(params, logit_bias={MASK: -1000.0})

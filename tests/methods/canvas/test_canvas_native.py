@@ -1,5 +1,7 @@
-"""The native core follows the trajectories of the fp64 oracle; no neighbour and no cache in which
-nothing is stale changes a bit."""
+"""The native core makes the same decisions as an fp64 oracle, whatever the batch.
+
+A cache in which nothing is stale changes no bit either.
+"""
 
 import pytest
 from canvases import run, run_all, steps
@@ -20,7 +22,10 @@ PROMPTS = (tuple(5 + (7 * i) % 80 for i in range(21)), (6, 7, 8), (40,))
 
 
 def native(kind: str, dtype: str = "f32", seed: int = 0) -> Backend:
-    """Keys and values are rounded to 16 bits unless the weights are not rounded, either."""
+    """Return a tiny model in the native core.
+
+    Keys and values are rounded to 16 bits, except where the weights are not rounded.
+    """
     kv = "f32" if dtype == "f32" else "f16"
     checkpoint = tiny_checkpoint(kind, seed=seed)
     return NativeBackend(*checkpoint, dtype=dtype, kv_dtype=kv, threads=1)
@@ -45,7 +50,7 @@ def test_the_oracle_s_trajectory(kind: str, spec: str) -> None:
 @pytest.mark.parametrize("dtype", ["q4", "bf16"])
 @pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
 def test_a_batch_changes_no_bit(kind: str, dtype: str) -> None:
-    """Confidences are compared as well, also with 4-bit weights and a half-precision cache."""
+    """A batch changes no text and no confidence, also with 4-bit weights and a 16-bit cache."""
     jobs = [
         (spec, prompt, SamplingParams(max_tokens=20, temperature=t, seed=4, ignore_eos=True))
         for spec, prompt, t in zip(SPECS, PROMPTS * 3, (0.0, 0.7, 0.0, 0.0, 1.0, 0.0, 0.0, 0.9))

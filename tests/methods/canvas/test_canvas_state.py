@@ -1,4 +1,4 @@
-"""The canvas keeps flags and blocks, and refuses changes that make no sense."""
+"""The canvas keeps its flags and blocks right, and refuses changes that make no sense."""
 
 import numpy as np
 import pytest

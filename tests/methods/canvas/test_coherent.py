@@ -1,4 +1,4 @@
-"""CCD: coherent predictions are committed together."""
+"""CCD commits those predictions together that agree over several steps."""
 
 import numpy as np
 from views import canvas_of, view_of
@@ -8,7 +8,7 @@ from paradecode.methods.canvas.policies.credit import Coherent
 
 
 def follow(policy: Coherent, rows: list[np.ndarray], masks: int = 12) -> list[list[int]]:
-    """The commits of a policy that is shown given logits [masks, V], step by step."""
+    """Return the commits of a policy in each step, whose view has the given logits [masks, V]."""
     canvas = canvas_of(masks)
     policy.start(canvas)
     made = []
@@ -42,7 +42,7 @@ def test_paper_form_waits_for_its_history_then_commits_what_agrees() -> None:
 
 
 def test_paper_form_ranks_by_the_mean() -> None:
-    """A position whose token flips is overtaken by one that is less sure but steady."""
+    """A position whose token changes is ranked below one that is less sure but keeps its token."""
     flips, steady = np.zeros((2, 12)), np.zeros((2, 12))
     steady[:, 3] = 3.6
     flips[0, 4] = flips[1, 5] = 4.0
@@ -54,7 +54,10 @@ def test_paper_form_ranks_by_the_mean() -> None:
 
 
 def test_released_form_grows_after_the_warm_up() -> None:
-    """With predictions that never change: 1 for five steps, then as many as were remembered."""
+    """With predictions that never change, five steps commit 1 token each, later ones more.
+
+    A later step commits as many positions as were remembered.
+    """
     made = follow(Coherent(form="released", width=4), constant(40), 40)
     # Step 5 sees the 2 of step 4, step 6 the 3 of step 5, ... up to 1 + 4; late ones fewer.
     assert [len(step) for step in made[:9]] == [1, 1, 1, 1, 1, 2, 3, 4, 5]

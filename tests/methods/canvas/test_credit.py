@@ -1,4 +1,4 @@
-"""Credit: the base with sharper logits."""
+"""Credit decides as its base does, from logits with the credit added."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def softmax(values: np.ndarray) -> np.ndarray:
 
 
 def dense(logits: list[np.ndarray], alpha: float, beta: float, gamma: float) -> list[np.ndarray]:
-    """The reference, whose state has a number for each position and token."""
+    """Return the logits of a reference that stores a number for each position and token."""
     state, fused = np.zeros((LENGTH, VOCABULARY)), []
     for rows in logits:
         best = rows.argmax(-1)
@@ -83,8 +83,10 @@ def test_decided_positions_earn_nothing() -> None:
 
 
 def test_mask_ratio_starts_without_credit() -> None:
-    """At first all is masked and the weight is 0; when a third is decided, weight and decay are
-    a third."""
+    """The weight and the decay equal the share of positions that are decided.
+
+    At first every position is masked and both are 0.
+    """
     rows = np.random.default_rng(7).normal(size=(LENGTH, VOCABULARY))
     credit = started(schedule="mask_ratio")
     np.testing.assert_array_equal(credit.fuse(ArrayLogits(rows), AT).values, rows)

@@ -1,4 +1,4 @@
-"""DCD: the threshold, and the end of the text."""
+"""DCD commits by a threshold, and cuts the canvas at the end of the text."""
 
 import numpy as np
 from canvases import EOS, run, toy
@@ -34,7 +34,7 @@ def test_everything_behind_a_committed_end_is_dropped() -> None:
 
 
 def test_ends_early_when_a_stop_is_certain() -> None:
-    """The canvas is cut where the end was committed, and what lies before it is still decoded."""
+    """The canvas is cut where the end was committed, and the masks before it are still decoded."""
     made = run(
         toy("full", 0), "deferred(threshold=0.5,blocks=full)", ignore_eos=False,
         stop_token_ids=(25,), logit_bias={25: 50.0},

@@ -1,4 +1,4 @@
-"""Dimple: confident decoding, its schedule, and tokens placed beforehand, by others too."""
+"""Dimple: its threshold, its schedule, and placed tokens, which other methods have as well."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from paradecode.methods.specs import parse
 
 
 def test_schedule_is_dreams_without_its_empty_steps() -> None:
-    """Compares what the fallback asks for with the rule of the model card, from any state."""
+    """From any state the fallback commits as many positions as the rule of the model card."""
     rng = np.random.default_rng(1)
     time = times(16, 1e-3).tolist()
     for _ in range(300):
@@ -36,7 +36,10 @@ def test_schedule_is_dreams_without_its_empty_steps() -> None:
 
 
 def test_the_last_time_commits_all() -> None:
-    """Two masks before step 14 of 16: no time but the last asks for one, and that asks for both."""
+    """The last step commits all masks that are left.
+
+    With two masks before step 14 of 16 no step but the last commits any.
+    """
     canvas = canvas_of(16)
     canvas.commit(np.arange(14), np.zeros(14, np.int32))
     view = view_of(np.full(16, 0.5), canvas=canvas, progress=Progress(16, 14, 14, 16, 16, 0))
@@ -95,7 +98,7 @@ def test_priors_that_do_not_fit(prior: str) -> None:
 
 KINDS = ["full", "block", "block-shift"]
 PROMPT = (8, 5, 6, 7, 9)
-"""With 9 tokens of output the last block of 4 has two more positions, which are never shown."""
+"""A prompt with which 9 output tokens leave two positions of the last block of 4 hidden."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""dKV-Cache, decode and greedy."""
+"""The decode and greedy forms of dKV-Cache."""
 
 import numpy as np
 import pytest
@@ -16,8 +16,10 @@ WHOLE = len(PROMPT) + 24
 
 
 def test_rows_of_decode() -> None:
-    """It computes N rows in the first two steps and at every refresh; else all except those
-    decided two steps before."""
+    """Decode computes N rows in the first two steps and at every refresh.
+
+    Otherwise it computes all rows except those that were decided at least two steps before.
+    """
     seen = []
 
     class Watched(DelayedKV):
@@ -52,8 +54,10 @@ def test_what_is_cached_was_computed_from_the_token(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FULL)
 def test_rows_of_greedy(kind: str) -> None:
-    """It computes at most the last token, the next one, and its neighbours (and a row for a
-    shift)."""
+    """Greedy computes at most the last token, the next one and its neighbours.
+
+    In models with a shift there is one row more.
+    """
     for neighbours in (0, 3, 6):
         cache = f"dkv_greedy(refresh=4,neighbours={neighbours},order=random)"
         made = run(toy(kind), f"static(score=random,cache={cache})")
@@ -65,8 +69,10 @@ def test_rows_of_greedy(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FULL)
 def test_a_random_order_is_kept(kind: str) -> None:
-    """The rows that greedy computes are those of the next positions, so the order does not
-    change."""
+    """Greedy computes the rows of the positions that a random order has next.
+
+    The order is therefore the same as without the cache.
+    """
     cached = run(toy(kind), "static(score=random,cache=dkv_greedy(order=random,refresh=7))", seed=4)
     plain = run(toy(kind), "static(score=random)", seed=4)
     assert [s.offsets for s in steps(cached)] == [s.offsets for s in steps(plain)]

@@ -9,7 +9,7 @@ from paradecode.methods.specs import parse
 
 
 def reference_counts(masks: int, steps: int) -> list[int]:
-    """What the model's script commits in each step, those without a commit included."""
+    """Return how many tokens the model's script commits in each step, zeros included."""
     torch = pytest.importorskip("torch")
     t = torch.linspace(1, 1e-3, steps + 1)
     counts, left = [], masks
@@ -31,7 +31,7 @@ def test_counts_are_those_of_the_script(masks: int, steps: int) -> None:
 
 
 def test_one_step_per_token_starts_with_nothing_and_ends_with_two() -> None:
-    """Why `even` exists: the script's first forward is wasted, its last commits two."""
+    """The script's first forward commits nothing and its last commits two; `even` avoids both."""
     for masks in (16, 24, 32):
         counts = reference_counts(masks, masks)
         assert (counts[0], counts[-1]) == (0, 2)
@@ -41,7 +41,7 @@ def test_one_step_per_token_starts_with_nothing_and_ends_with_two() -> None:
 
 
 def test_times_round_as_torch_does() -> None:
-    """Times are equal to the last place, and so is every count of a schedule."""
+    """Times equal those of torch to the last bit, and so does every count of a schedule."""
     torch = pytest.importorskip("torch")
     for steps in (1, 2, 3, 7, 16, 33, 64, 100, 256):
         expected = torch.linspace(1, 1e-3, steps + 1).numpy()
@@ -66,7 +66,7 @@ def test_origin_reveals_each_mask_with_the_probability_of_the_step() -> None:
 
 
 def test_noise_of_the_ranking() -> None:
-    """Little noise keeps the order, much makes it a draw that the seed decides."""
+    """Little noise keeps the order of the ranking; much noise makes it a draw by the seed."""
     plain = run(toy("full"), "dream", seed=1)
     assert offsets(run(toy("full"), "dream(alg_temp=1e-9)", seed=1)) == offsets(plain)
     wild = [offsets(run(toy("full"), "dream(noise=1e6)", seed=seed)) for seed in (1, 1, 2)]

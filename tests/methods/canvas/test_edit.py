@@ -1,4 +1,4 @@
-"""The sampler of LLaDA2.1 beside its algorithm, written over whole forwards without a cache."""
+"""Compares the sampler of LLaDA2.1 with its algorithm, written over forwards without a cache."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def model() -> tuple[Backend, ModelConfig]:
 
 
 def by_the_book(model, prompt, length, sure, least, after):
-    """The tokens, forwards and corrections of the released loop."""
+    """Return the tokens, the number of forwards and the corrections of the released loop."""
     backend, config = model
     mask, size = config.mask_token, config.block_length
     assert mask is not None
@@ -82,7 +82,10 @@ def test_without_corrections_it_is_the_threshold(model) -> None:
 
 @pytest.mark.parametrize("values", [{"frequency_penalty": 2.0}, {"repetition_penalty": 1.3}])
 def test_what_was_shown_stays(values: dict[str, float]) -> None:
-    """With `lead` the first position of a block is a window of its own, and is shown alone."""
+    """Text that was shown is not corrected.
+
+    With `lead` the first position of a block is a window of its own, and is shown alone.
+    """
     spec = "edit(blocks=lead,least=0.0)"
     made = run(toy("block-shift"), spec, (8, 5, 6, 7), 40, **values)
     shown = corrections = 0
@@ -96,8 +99,10 @@ def test_what_was_shown_stays(values: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("after", [0, 3, 40])
 def test_a_block_is_corrected_as_often_as_asked(after: int) -> None:
-    """The penalty applies to the token that stands there, so that another token is always
-    better."""
+    """A block is corrected at most ``after`` times.
+
+    The penalty applies to the token that is decided, so another token is always better.
+    """
     spec = f"edit(block_length=1,least=0.0,after={after})"
     made = run(toy("full"), spec, (8, 5), 12, presence_penalty=100.0)
     assert len(made.trace) == 12 * (after + 1)

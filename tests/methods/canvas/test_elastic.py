@@ -1,4 +1,4 @@
-"""Elastic-Cache: the paper step by step, and the layers from which rows are computed again."""
+"""Elastic-Cache follows the paper step by step, also in which layers rows are computed again."""
 
 import numpy as np
 import pytest
@@ -23,10 +23,9 @@ WHOLE = len(PROMPT) + 24
 
 
 class Watched(ElasticCache):
-    """Records each forward that is run: how many rows went through which layers.
+    """A backend that records for each forward how many rows went through which layers.
 
-    Of rows that went only through the attention of one layer, for their weights, it counts how
-    many there were.
+    Rows that went only through the attention of one layer, for their weights, are counted apart.
     """
 
     def start(self, canvas):
@@ -103,7 +102,7 @@ def test_drift_runs_the_upper_layers() -> None:
 
 
 def played(config, weights, window: int, threshold: float):
-    """What the reference decides, one token a forward: positions, tokens, and its books."""
+    """Return the positions and tokens that the reference decides one by one, and the reference."""
     slow = Elastic(config, weights, threshold)
     tokens = np.array([*PROMPT, *[config.mask_token] * 24])
     masked = np.arange(WHOLE) >= len(PROMPT)
@@ -127,8 +126,7 @@ def played(config, weights, window: int, threshold: float):
 @pytest.mark.parametrize("window", [2, 6, 24])
 @pytest.mark.parametrize("threshold", [-1.0, 0.9, 0.98, 0.999])
 def test_equals_the_paper_step_by_step(backend, window, threshold, monkeypatch):
-    """Compares decisions, tracked tokens, cosines, and the layers that were computed for all
-    rows."""
+    """Decisions, tracked tokens, cosines and the refreshed layers must equal the reference's."""
     if backend == "torch":
         pytest.importorskip("torch")
     config, weights = tiny_checkpoint("llada")
@@ -157,7 +155,10 @@ def test_equals_the_paper_step_by_step(backend, window, threshold, monkeypatch):
 
 
 def test_the_reference_meets_both_drift_and_none() -> None:
-    """Otherwise the test before this one would compare nothing."""
+    """The reference refreshes in some forwards and not in others.
+
+    Without both, the test before this one would compare nothing.
+    """
     config, weights = tiny_checkpoint("llada")
     books = [played(config, weights, 6, threshold)[2] for threshold in (0.9, 0.98, 0.999)]
     refreshed = [{None, 1} <= set(book.refreshed) for book in books]
@@ -166,7 +167,10 @@ def test_the_reference_meets_both_drift_and_none() -> None:
 
 
 def test_a_token_that_was_not_computed_is_recalled() -> None:
-    """Its row goes through the attention of one of two layers: a third of half of the work."""
+    """A tracked token that was not computed costs one row through the attention of one layer.
+
+    With two layers this is a third of half of a row's work.
+    """
     made, cache = watched(toy("full"), window=4, threshold=-1.0)
     assert cache.recalled[0] == 2  # The first forward was not asked about any decided token.
     assert 0 < sum(cache.recalled[1:]) < 2 * 23
@@ -186,7 +190,7 @@ def test_backends_without_attention_weights_are_refused_where_they_are_needed() 
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of the attention weights of each forward of a toy."""
+    """Collect the bytes of the attention weights of each forward of a toy model."""
     found: list[int] = []
     real = ToyBackend.forward
 
@@ -201,7 +205,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("rows", [3, 8, 11])
 def test_the_bytes_of_attention_weights_are_bounded(rows, monkeypatch):
-    """However large a request sets window and track; the memory between two forwards, too."""
+    """Attention weights stay within the budget however large a request sets window and track.
+
+    The memory between two forwards stays within it, too.
+    """
     budget = rows * 2 * WHOLE * 4  # Two layers of one head.
     monkeypatch.setattr(elastic, "BUDGET", budget + 5)
     found = counted(monkeypatch)
@@ -212,7 +219,10 @@ def test_the_bytes_of_attention_weights_are_bounded(rows, monkeypatch):
 
 
 def test_what_would_need_more_than_the_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One mask and one token of each of two layers are three rows."""
+    """A cache is refused where one mask and one token of each layer exceed the budget.
+
+    With two layers these are three rows.
+    """
     monkeypatch.setattr(elastic, "BUDGET", 3 * 2 * WHOLE * 4 - 1)
     with pytest.raises(InvalidInput, match=f"elastic.*at most {WHOLE - 1} positions"):
         run(toy("full"), "static(cache=elastic)")
@@ -221,7 +231,7 @@ def test_what_would_need_more_than_the_budget_is_refused(monkeypatch: pytest.Mon
 
 
 def test_the_budget_of_a_large_model() -> None:
-    """LLaDA-8B has 32 layers of 32 heads."""
+    """The budget admits LLaDA-8B, with 32 layers of 32 heads, up to the documented length."""
     for positions in (1985, 1986, 1 << 20):
         canvas = Canvas(np.zeros(8, np.int32), positions - 8, MASK)
         canvas.layers = canvas.heads = 32

@@ -1,4 +1,4 @@
-"""ETE explores across blocks, and tries tokens of which the model is not sure."""
+"""ETE decides across blocks, and tries several tokens where the model is not sure."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_bits_of_a_round_are_bounded_without_exploring() -> None:
 
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_trying_tokens(kind: str) -> None:
-    """The first rival is what a single branch commits; others win now and then."""
+    """Each position is decided once; sometimes another token than the proposal wins."""
     others = 0
     for surprise in (500, 900):
         for cache in ("none", "prefix", "dual"):
@@ -79,7 +79,10 @@ def test_trying_tokens(kind: str) -> None:
 
 
 def test_the_rival_with_the_longest_cascade_wins() -> None:
-    """A model that is only sure of everything else behind one token: not its first choice."""
+    """The token wins after which most positions pass the threshold, though it is not the best.
+
+    The model becomes sure of all other positions after one token, which is not its first choice.
+    """
     made = run(Lock(toy("full").config), "ete(branches=3,blocks=full)", max_tokens=12)
     assert 9 in made.output
     assert made.forwards == 2
@@ -91,7 +94,11 @@ def test_the_rival_with_the_longest_cascade_wins() -> None:
 
 
 def test_a_token_that_the_constraint_left_out_is_not_tried() -> None:
-    """44 or 55, again and again: the explored token may not fit beside the surest one."""
+    """The loop does not try tokens at a position that the constraint took out of the decision.
+
+    The constraint allows repetitions of 44 and 55, so the explored token may not fit the surest
+    one.
+    """
     pairs = TokenAutomaton.of([{4: 1, 5: 2}, {4: 3}, {5: 3}, {4: 1, 5: 2}], [3], 29)
     left_out = 0
     for kind in ATTENTION:
@@ -112,12 +119,12 @@ def test_a_token_that_the_constraint_left_out_is_not_tried() -> None:
 
 
 KEYS = np.array([0.0, -0.25, -0.5])
-"""Logits of tokens 7, 8, 9 where nothing is known; the others are at -2."""
+"""Logits of tokens 7, 8 and 9 at first; those of the other tokens are -2."""
 LOCKED = np.exp(KEYS).sum() + 25 * np.exp(-2.0)
 
 
 class Lock(ToyBackend):
-    """Unsure of everything until token 9 is on the canvas; then sure of 5 everywhere."""
+    """A model that is unsure until token 9 is on the canvas, and then sure of 5 everywhere."""
 
     def forward(self, spans):
         return [self._one(span) for span in spans]

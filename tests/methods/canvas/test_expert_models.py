@@ -1,4 +1,4 @@
-"""LLaDA-MoE and LLaDA2: what the published code computed is what we compute."""
+"""LLaDA-MoE and LLaDA2 give the results that the published code computed."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("dtype", ["auto", "q8", "q4", "bf16"])
 @pytest.mark.parametrize("family", EXPERT_FAMILIES)
 def test_a_row_s_experts_do_not_depend_on_its_neighbours(family: str, dtype: str) -> None:
-    """The bits are equal for 1 to 100 rows, alone and as a part of more, with 1 and 3 threads."""
+    """A row has equal bits alone and among up to 100 rows, with 1 and 3 threads."""
     config, weights = expert_model(family)
     tokens = [(7 * i * i + i) % 90 for i in range(100)]
     size = config.block_length or 100
@@ -50,7 +50,10 @@ def test_a_row_s_experts_do_not_depend_on_its_neighbours(family: str, dtype: str
 
 
 def test_a_thread_that_comes_late_changes_nothing() -> None:
-    """The model has many layers, so that a late thread often finds the others layers ahead."""
+    """A thread that starts late changes no bit.
+
+    The model has many layers, so that a late thread often finds the others layers ahead.
+    """
     config, weights = expert_model("llada2", layers=16)
     one, two = (NativeBackend(config, weights, dtype="f32", threads=n) for n in (1, 2))
     for number in range(250):
@@ -62,7 +65,10 @@ def test_a_thread_that_comes_late_changes_nothing() -> None:
 
 
 def test_a_late_thread_and_rows_that_are_sent_in_lots() -> None:
-    """Rows go to their experts 384 at a time here: the same bits as alone, in 1 to 3 lots."""
+    """Rows that are sent to their experts in lots have the same bits as alone.
+
+    Here a lot has 384 rows; there are 1 to 3 lots.
+    """
     config, weights = expert_model("llada2", layers=4)
     config = replace(config, context_length=2048)
     one, two = (NativeBackend(config, weights, dtype="f32", threads=n) for n in (1, 2))
@@ -77,7 +83,7 @@ def test_a_late_thread_and_rows_that_are_sent_in_lots() -> None:
 
 
 def test_more_rows_than_a_prompt_s_forward_has() -> None:
-    """Far more than are computed together elsewhere: they equal those of a shorter text."""
+    """A forward of far more rows than usual gives the rows of a shorter text the same bits."""
     pytest.importorskip("torch")
     config, weights = expert_model("llada2")
     config = replace(config, context_length=4096)
@@ -108,7 +114,7 @@ def test_the_core_checks_what_it_is_given(place, value, named, monkeypatch):
 
 @pytest.mark.parametrize("family", EXPERT_FAMILIES)
 def test_routing_by_the_book(family: str) -> None:
-    """The reference routes row by row and expert by expert, in NumPy."""
+    """Results equal a NumPy reference that routes row by row and expert by expert."""
     torch = pytest.importorskip("torch")
     from paradecode.backends.torch.model import route
 

@@ -1,4 +1,4 @@
-"""FreeDave: the text of the policy underneath, in fewer forwards."""
+"""FreeDave has the text of the policy underneath, in fewer forwards."""
 
 from itertools import count
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from paradecode.testing.toy import ToyBackend, toy_config
 
 
 class Certain(ToyBackend):
-    """A model whose predictions depend on nothing but the position."""
+    """A model whose predictions depend only on the position."""
 
     def head(self, states, tokens):
         return self.table[self.at]
@@ -68,7 +68,7 @@ def test_batch_shares_the_steps_of_the_engine() -> None:
 @pytest.mark.first(2)
 @pytest.mark.parametrize("kind", ATTENTION)
 def test_only_what_pays_is_drafted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where rows are free as many as ever; where they cost all there is, a trial now and then."""
+    """The loop drafts the most canvases where rows are free, and hardly any where they are dear."""
     still = SimpleNamespace(perf_counter=lambda: 0.0)  # Making a draft takes nothing.
     monkeypatch.setattr(freedave, "time", still)
 
@@ -93,7 +93,7 @@ def test_only_what_pays_is_drafted(kind: str, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def drafting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each forward that computes several canvases, how many they were."""
+    """Collect the number of canvases of each forward that computes several."""
     found: list[int] = []
     compute = freedave.DraftAndVerify._compute
 
@@ -106,7 +106,7 @@ def drafting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def decode_requests(requests: int, *seconds: float) -> None:
-    """One tenant's requests of 40 tokens, a token a forward, one after the other.
+    """Run one tenant's requests of 40 tokens, one token a forward, one after the other.
 
     Args:
         seconds: of one row, and of 4,096.
@@ -142,11 +142,13 @@ def test_what_making_a_draft_takes_counts(drafting, monkeypatch):
     ("block", "cache=two_level,block_length=2", False),
 ])  # fmt: skip
 def test_the_clock_changes_no_text(kind: str, settings: str, timed: bool) -> None:
-    """Only where the text stays the same is the number of drafts that of the measured costs."""
+    """Measured costs set the number of drafts only where the text does not depend on it."""
 
     def made(*seconds: float) -> list[tuple[list[int], int]]:
-        """Outputs and forwards of one tenant's requests, with these seconds for one row and for
-        4,096."""
+        """Return outputs and forwards of one tenant's requests.
+
+        ``seconds`` are those of one row and of 4,096.
+        """
         curve = CostCurve((1, 4096), (64,), (seconds,))
         engine = Engine({"target": toy(kind, 300)}, Limits(kv_tokens=1024), curve=curve)
         found = []
@@ -172,7 +174,7 @@ def test_exact_caches_change_nothing(kind: str, cache: str) -> None:
 
 
 def test_plus_plus_commits_what_was_foreseen() -> None:
-    """Over `threshold` a draft may be a part of a decision; no canvas is left half decided."""
+    """A draft may be a part of what `threshold` decides; each position is still decided once."""
     for kind in ATTENTION:
         for surprise in (100, 700):
             plain = run(toy(kind, surprise), "threshold(threshold=0.6,block_length=8)")
@@ -203,7 +205,10 @@ def test_many_drafts_of_a_long_canvas_stay_bounded() -> None:
 @pytest.mark.parametrize("dtype", ["f32", "q4"])
 @pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
 def test_no_bit_changes_on_transformers(kind: str, dtype: str) -> None:
-    """Confidences included: a row's sums do not depend on the other canvases of its forward."""
+    """No bit changes, confidences included.
+
+    A row's sums do not depend on the other canvases of its forward.
+    """
     kv = "f32" if dtype == "f32" else "f16"
     prompt = tuple(5 + (7 * i) % 80 for i in range(21))
     for seed, values in enumerate(({}, {"temperature": 0.8, "seed": 3})):

@@ -21,7 +21,10 @@ def saved(path: Path, **settings) -> Path:
 
 @pytest.mark.parametrize("kind", ["llada", "dream", "sdar"])
 def test_real_states_of_a_zero_layer_change_nothing_and_others_do(tmp_path, kind):
-    """In the native core, whose head gives a row the same logits whoever asks."""
+    """A zero layer leaves the states unchanged, and another layer changes them, in the native core.
+
+    The core's head gives a row the same logits in every forward.
+    """
     config, weights = tiny_checkpoint(kind)
     backend = NativeBackend(config, weights, threads=1)
     sizes = {"vocab_size": config.vocab_size, "hidden_size": config.hidden_size}
@@ -50,7 +53,7 @@ def test_the_layer_hears_of_every_commit(tmp_path: Path) -> None:
 
 
 def formula(layer: JointLayer, item: dict[str, np.ndarray]) -> np.ndarray:
-    """The layer as its papers write it, in NumPy."""
+    """Compute the layer in NumPy as the papers write it."""
     t, heads = layer.tensors, layer.facts["heads"]
 
     def unit(x):

@@ -1,4 +1,4 @@
-"""Learn2PD and EoTP: the limits of the filter, and what cutting at an end of text may change."""
+"""Learn2PD and EoTP: limits of the filter, and what a cut at an end of text may change."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_forwards_lie_between_the_two(tmp_path: Path) -> None:
 
 
 def test_the_filter_reads_its_own_block(tmp_path: Path) -> None:
-    """A longer window is judged in pieces, and what is not there counts as decided."""
+    """The filter judges a longer window in pieces; missing positions count as decided."""
     trained = random_filter(block=4)
     trained.save(tmp_path / "filter")
     confidence = np.random.default_rng(3).random(10)
@@ -49,7 +49,7 @@ def test_the_filter_reads_its_own_block(tmp_path: Path) -> None:
 
 
 def with_ends(kind: str, seed: int) -> ToyBackend:
-    """A model so erratic that it often ends a text."""
+    """Return a model with such varied predictions that it often ends a text."""
     return ToyBackend(toy_config(vocab_size=9, **ATTENTION[kind]), seed=seed, surprise=1000)
 
 
@@ -73,7 +73,7 @@ def test_what_is_decided_stays_and_the_canvas_only_shrinks(kind: str, when: str)
 
 @pytest.mark.parametrize("base", ["static", "threshold(threshold=0.3)"])
 def test_rows_see_nothing_of_what_is_cut_so_the_text_is_the_same(base: str) -> None:
-    """A causal row does not see what is behind it, so predictions before the end do not change."""
+    """Causal rows do not see what is cut, so the text before the end does not change."""
     shorter = 0
     for seed in range(6):
         model = with_ends("causal", seed)

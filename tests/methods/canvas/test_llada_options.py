@@ -1,4 +1,4 @@
-"""Options of LLaDA's sampler beside its algorithm, written over whole forwards."""
+"""Compares options of LLaDA's sampler with its algorithm, written over forwards without a cache."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def model(request: pytest.FixtureRequest) -> Backend:
 
 
 def by_the_book(backend, prompt, cfg_scale=0.0, late=()):
-    """The output when one token a forward is decided, in blocks."""
+    """Return the output of the reference, which decides one token a forward, in blocks."""
     mask, shift = backend.config.mask_token, int(backend.config.shift)
     assert mask is not None
     start = len(prompt)
@@ -55,7 +55,7 @@ def by_the_book(backend, prompt, cfg_scale=0.0, late=()):
 
 
 def _logits(backend: Backend, row: Any, shift: int) -> Any:
-    """float64 [N, V]: row i has the logits of position i."""
+    """Return float64 [N, V]: row i has the logits of position i."""
     asked = OneForward(row.tolist(), list(range(len(row))))
     run(backend, lambda: asked)
     logits = np.asarray(asked.logits, np.float64)
@@ -93,7 +93,7 @@ LATE = tuple(range(0, 90, 2))
 
 
 class EveryOther(Unmask):
-    """A loop for which every other token ends a text, although the text goes on behind them."""
+    """A loop for which every second token ends a text, although text follows it."""
 
     def begin(self, seq: TokenSequence) -> Canvas:
         canvas = super().begin(seq)

@@ -1,4 +1,4 @@
-"""LocalLeap: `threshold`, relaxed around anchors."""
+"""LocalLeap is `threshold` with a lower threshold around committed positions."""
 
 import numpy as np
 from views import view_of
@@ -25,8 +25,10 @@ def test_anchors_are_in_the_window_and_do_not_cascade() -> None:
 
 
 def test_the_released_rule_with_its_sets() -> None:
-    """The reference has the released loops: a set of neighbours for each anchor, and the best
-    position always."""
+    """Decisions equal the released rule, written with its loops and sets of neighbours.
+
+    The best position is always committed.
+    """
     rng = np.random.default_rng(4)
     alone = relaxed = 0
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""What parallel decoding loses on lists, against the closed forms of ParallelBench."""
+"""Parallel decoding of lists fails as often as the closed forms of ParallelBench say."""
 
 from fractions import Fraction
 from math import factorial, prod
@@ -12,11 +12,14 @@ from paradecode.methods.canvas.policies.llada import Static
 from paradecode.methods.canvas.policies.threshold import Factor, Threshold
 
 PAIRS = [(4, 1), (4, 2), (4, 4), (5, 5), (6, 1), (6, 2), (6, 3), (6, 6)]
-"""Pairs (n, k): lists of n items, of which each forward decides k positions."""
+"""Pairs (n, k): each forward decides k positions of a list of n items."""
 
 
 def shuffled(n: int, k: int) -> Fraction:
-    """The probability that all draws fit: a step with m items left has m! / ((m - k)! m^k)."""
+    """Return the probability that all draws of a shuffled list fit together.
+
+    A step with m items left succeeds with probability m! / ((m - k)! m^k).
+    """
     return prod(
         (Fraction(factorial(m), factorial(m - k) * m**k) for m in range(n, 0, -k)),
         start=Fraction(1),
@@ -24,7 +27,10 @@ def shuffled(n: int, k: int) -> Fraction:
 
 
 def replaced(n: int, k: int) -> Fraction:
-    """Step j is the one that writes the new item, once; none before it did."""
+    """Return the probability that the new item is written exactly once.
+
+    The sum runs over the step j that writes it, where no step before it did.
+    """
     total, before = Fraction(0), Fraction(1)
     for m in range(n, 0, -k):
         total += before * k * Fraction(1, m) * (1 - Fraction(1, m)) ** (k - 1)
@@ -39,7 +45,7 @@ def double(n: int) -> int:
 @pytest.mark.first(4)
 @pytest.mark.parametrize(("n", "k"), PAIRS)
 def test_sampled_lists(n: int, k: int) -> None:
-    """Independent draws of k positions: the exact probability that all fit together."""
+    """Independent draws of k positions fit together with the probability of the closed form."""
     static = Static(score="random")
     assert success(Oracle("shuffle", n), static, n // k, False) == shuffled(n, k)
     assert success(Oracle("replace-random", n), static, n // k, False) == replaced(n, k)
@@ -61,7 +67,7 @@ def test_the_values() -> None:
 
 @pytest.mark.wide
 def test_greedy_lists() -> None:
-    """Best tokens, equal ones at random; sure positions first."""
+    """Greedy decoding decides sure positions first, and equal best tokens at random."""
     for n in (4, 6):
         shuffle, replace = Oracle("shuffle", n), Oracle("replace-random", n)
         for oracle in (shuffle, replace):
@@ -85,7 +91,10 @@ def test_thresholds() -> None:
 
 
 def test_factor_is_as_safe_as_its_theorem() -> None:
-    """(n + 1)(1 - p) <= 1 for two or more positions needs p >= 2/3, and more for longer lists."""
+    """`factor` decides two or more positions only if each has a probability of at least 2/3.
+
+    This follows from (n + 1)(1 - p) <= 1. A longer list needs a higher probability.
+    """
     for n in (3, 4, 6):
         for operation in OPERATIONS:
             assert success(Oracle(operation, n), Factor(1.0), n, True) == 1
@@ -126,7 +135,7 @@ def test_sampling_in_the_engine_has_these_rates(operation: str, n: int, k: int) 
 
 
 def test_sampled_shuffles_are_uniform() -> None:
-    """One by one the sampler's permutations are those of the joint distribution."""
+    """With one token a forward the sampler draws all permutations with equal probability."""
     backend = OracleBackend(Oracle("shuffle", 3))
     counts: dict[tuple[int, ...], int] = {}
     for seed in range(300):

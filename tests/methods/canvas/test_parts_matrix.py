@@ -1,4 +1,4 @@
-"""Every policy with every block rule and cache, on every kind of attention: what all must keep."""
+"""Promises that every policy keeps with every block rule, cache and kind of attention."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -22,8 +22,11 @@ PARAMS = (
 
 
 def cases() -> Iterator[Any]:
-    """Specs and kinds of attention. Those that add no new pair of parts are slow tests, and those
-    that add only a pair of a policy and a cache are mostly wide."""
+    """Yield specs and kinds of attention.
+
+    Cases that add no new pair of parts are slow tests. Cases that add only a pair of a policy and a
+    cache are mostly wide.
+    """
     parts = product(range(len(POLICIES)), range(len(known("blocks"))), range(len(known("cache"))))
     for spec, (policy, blocks, cache) in zip(specs(), parts, strict=True):
         for number, kind in enumerate(ATTENTION):
@@ -34,7 +37,7 @@ def cases() -> Iterator[Any]:
 
 
 def named(value: str) -> str:
-    """The same in every process: without the folder of this one's trained parts."""
+    """Return the spec without the folder of trained parts, which differs between processes."""
     return value.replace(f"{folder()}/", "")
 
 

@@ -1,4 +1,4 @@
-"""Prophet: the base until the answer is settled, then everything at once."""
+"""Prophet decides as its base does until the answer is settled, then everything at once."""
 
 import pytest
 from canvases import MASK, PROMPT, run, steps, toy
@@ -13,7 +13,10 @@ AT_ONCE = "high=-1e9,middle=-1e9,low=-1e9"
 
 
 def test_thresholds_fall_with_progress() -> None:
-    """A gap that no forward reaches stands for never, one that all do for at once."""
+    """The threshold falls as steps go by, so the request ends at the planned share of steps.
+
+    A threshold of 1e9 is never reached, and one of -1e9 always.
+    """
     for settings, exit_step in (
         ("high=1e9,middle=-1e9,low=-1e9", 8),  # 8 / 24 is the first that is not below 0.33
         ("high=1e9,middle=1e9,low=-1e9", 17),
@@ -40,7 +43,7 @@ def test_anchor_stays_and_the_answer_is_behind_it() -> None:
 
 
 def test_only_the_answer_counts() -> None:
-    """The gap of one position decides; in some models it is wide in the first forward."""
+    """Only the gap of the answer's position decides whether the request ends in one forward."""
     stops = set()
     for seed in range(4):
         backend = ToyBackend(toy_config(attention="full"), seed=seed, surprise=500)
@@ -54,7 +57,7 @@ def test_only_the_answer_counts() -> None:
 
 
 class Seen:
-    """The gaps of the first forward."""
+    """Records the gaps of the first forward."""
 
     def watch(self, decoder):
         decide = decoder.policy.decide

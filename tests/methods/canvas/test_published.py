@@ -1,4 +1,4 @@
-"""Published checkpoints of every family: each opens by its path, without a flag, and decodes."""
+"""A published checkpoint of every family opens by its path, without a flag, and decodes."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Qwen3 with experts, causal and in SDAR's blocks: logits of transformers are those of ours."""
+"""Qwen3 with experts, causal or in SDAR's blocks, has the logits of transformers."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ SHAPES: dict[str, Any] = {
 
 @pytest.fixture(scope="module", params=["causal", "block"])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The folder of a random model, and transformers' logits [tokens, V]."""
+    """Return the folder of a random model, and transformers' logits [tokens, V]."""
     torch.manual_seed(3)
     config = transformers.Qwen3MoeConfig(
         **SHAPES, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}

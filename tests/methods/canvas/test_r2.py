@@ -1,4 +1,4 @@
-"""R2-dLLM: three rules that only add commits."""
+"""R2-dLLM's three rules only add commits."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from paradecode.methods.canvas.policies.remask import R2
 
 
 def decide(policy: R2, confidence: list[float], tokens: list[int] | None = None, **more) -> list:
-    """What a policy commits on a fresh canvas."""
+    """Return what a policy commits on a fresh canvas."""
     view = made(confidence, tokens, **more)
     policy.start(view.canvas)
     return sorted(policy.decide(view).commit.tolist())

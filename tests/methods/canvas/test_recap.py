@@ -1,4 +1,4 @@
-"""ReCAP: groups between forwards of everything."""
+"""ReCAP computes its groups between forwards of every row."""
 
 import numpy as np
 import pytest

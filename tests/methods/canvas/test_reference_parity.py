@@ -1,4 +1,4 @@
-"""The published models' own code: what it computed is what we compute (see fixtures/README.md)."""
+"""Our samplers give the results of the published models' own code (see fixtures/README.md)."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,10 @@ RUNS = [
     if one["sampler"] != RELEASED_FACTOR
 ]
 TOLERANCE = {"torch": 2e-6, "native": 2e-4}
-"""Absolute, of logits up to 16: half a unit of their last place in float32, and fp32 arithmetic."""
+"""The largest absolute difference of logits, which are up to 16.
+
+It is half a unit of the last place of the stored float32, and the error of fp32 arithmetic.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,10 @@ def test_the_sampler_token_by_token(family: str, at: int, kind: str, folders) ->
 
 
 def test_the_released_factor_rule_commits_the_last_token_although_it_fails(folders) -> None:
-    """Ours stops before it: up to there the trajectories are one."""
+    """The released factor rule commits one token more than it should; ours stops before it.
+
+    Until then both decide the same.
+    """
     runs = [one for one in FIXTURES["llada"]["runs"] if one["sampler"] == RELEASED_FACTOR]
     assert runs
     for released in runs:

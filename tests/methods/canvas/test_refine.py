@@ -1,4 +1,4 @@
-"""Refine: the base, plus tokens that the model no longer agrees with written anew."""
+"""Refine decides as its base does, and also replaces tokens that are no longer the best."""
 
 import numpy as np
 from views import canvas_of, view_of
@@ -17,7 +17,7 @@ def decided(tokens: dict[int, int], length: int = 6):
 
 
 CONFIDENCE = np.array([0.9, 0.6, 0.4, 0.95, 0.3, 0.7])
-"""Position k proposes token k."""
+"""Confidences of a view whose position k proposes token k."""
 
 
 def test_only_wrong_and_surely_corrected_tokens_are_written_anew() -> None:

@@ -1,4 +1,4 @@
-"""Secondary remasking: a schedule of masks, and decisions that are taken back."""
+"""Secondary remasking follows a schedule of masks, and masks decided positions again."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from paradecode.methods.canvas.policies.remask import Remask
 
 
 def left_after(sequence) -> list[int]:
-    """How many masks are left after each step."""
+    """Return how many masks are left after each step."""
     left, found = steps(sequence)[0].length, []
     for step in steps(sequence):
         left += len(step.revoked) - len(step.offsets)
@@ -59,7 +59,7 @@ def test_an_end_of_text_without_confidence_stays_masked(form: str, noise: float)
 
 
 def test_planted_mistake_is_taken_back() -> None:
-    """The paper's form: the model no longer believes in what it committed."""
+    """The paper's form masks a token again to which the model now gives a low probability."""
     canvas = canvas_of(6)
     policy = Remask(form="paper", noise=0.0, drop=0.5, least=0.0)
     policy.start(canvas)

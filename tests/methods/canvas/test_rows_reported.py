@@ -1,4 +1,4 @@
-"""``Stats.rows`` is what the backend computed, whatever the cache and the policy."""
+"""``Stats.rows`` is the number of rows that the backend computed, for every cache and policy."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from paradecode.testing.toy import ToyBackend, toy_config
 
 
 class Counting(ToyBackend):
-    """Counts rows times layers."""
+    """A backend that counts rows times layers."""
 
     computed = 0.0
 
@@ -27,7 +27,7 @@ class Counting(ToyBackend):
 
 
 def counts(method: str, kind: str, max_tokens: int = 24) -> tuple[float, float]:
-    """The rows that were reported, and those that were computed."""
+    """Return the number of rows that were reported, and that of those computed."""
     backend = Counting(toy_config(**ATTENTION[kind]), surprise=700)
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, seed=2)
     (made,) = run_all(backend, [(method, PROMPT, params)])
@@ -51,7 +51,7 @@ def test_every_cache(cache: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["full", "block-shift"])
 @pytest.mark.parametrize("policy", [*policies(), "freedave-batch"])
 def test_every_policy(policy: str, kind: str) -> None:
-    """Branches count as the rows that they are; passes through the head alone are none."""
+    """Each branch counts with its own rows; a pass through the head alone counts as none."""
     # The other forward of guided has keys of its own, and assd keeps what is final by itself.
     cache = "none" if policy in ("guided", "assd") else "dual"
     method = spec(policy.removesuffix("-batch"), "fixed", cache)

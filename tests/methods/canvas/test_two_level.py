@@ -1,4 +1,4 @@
-"""Fast-dLLM v2's caches: sub-blocks inside the blocks of the model."""
+"""Fast-dLLM v2's caches work on sub-blocks inside the blocks of the model."""
 
 import numpy as np
 import pytest
@@ -44,8 +44,7 @@ def test_one_forward_a_sub_block_is_exact(shift: bool) -> None:
 @SHIFTS
 @pytest.mark.parametrize("policy", POLICIES)
 def test_finished_blocks_are_exact(shift: bool, policy: str) -> None:
-    """Whatever was stale inside the block, the next block begins anew from final tokens, as
-    without a cache."""
+    """Each block begins from final tokens, as without a cache, though rows inside may be stale."""
     made = run(model(shift), f"{policy}block_length=4,cache=two_level)", ALIGNED)
     assert len(made.output) == 24
     for block in range(3):
@@ -58,7 +57,10 @@ def test_finished_blocks_are_exact(shift: bool, policy: str) -> None:
 
 
 def test_rows() -> None:
-    """The block until the sub-block's first position is decided, then the sub-block."""
+    """The cache computes the block until the sub-block's first position is decided.
+
+    After that it computes the sub-block.
+    """
     seen = []
 
     class Watched(TwoLevelCache):
@@ -113,7 +115,7 @@ def test_full_attention_is_refused() -> None:
 
 
 def test_a_stale_block_can_change_the_text() -> None:
-    """Otherwise this file would test nothing."""
+    """The stale cache changes some text; without this, other tests of this file prove nothing."""
     outputs = [
         run(
             model(False, 16), f"static(block_length=4,cache={name})", (token,), max_tokens=31

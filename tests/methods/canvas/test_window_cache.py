@@ -1,4 +1,4 @@
-"""Window-Diffusion: the context, the active masks, and the phases."""
+"""Window-Diffusion's context, active masks and phases."""
 
 import pytest
 from canvases import PROMPT, run, toy
@@ -15,7 +15,7 @@ WHOLE = len(PROMPT) + 24
 
 
 class Watched(WindowCache):
-    """Records which rows are computed and seen, and in which phase."""
+    """A cache rule that records which rows are computed and seen, and in which phase."""
 
     def start(self, canvas):
         super().start(canvas)

@@ -1,4 +1,4 @@
-"""Views made by hand, to see what a policy decides from given predictions."""
+"""Builds views from given predictions, to test what a policy decides from them."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from paradecode.methods.canvas.canvas import Canvas, Progress, View, Window
 
 
 def canvas_of(length: int, start: int = 0, vocabulary: int = 12) -> Canvas:
-    """A canvas of masks behind a prompt of ``start`` zeros; the last token is the mask."""
+    """Return a canvas of masks behind a prompt of ``start`` zeros; the last token is the mask."""
     return Canvas(np.zeros(start, np.int32), length, vocabulary - 1)
 
 
@@ -21,7 +21,7 @@ def view_of(
     progress: Progress | None = None,
     seed: int = 0,
 ) -> View:
-    """A view of all of the output, from probabilities of the best tokens or from logits [K, V].
+    """Return a view of the whole output, from the best tokens' probabilities or from logits [K, V].
 
     With probabilities alone position k proposes token k % 11, and the other ten share the rest.
     """

@@ -1,4 +1,4 @@
-"""Tests that drafts fit into their slots, and that each fused drafter gets its own verdict."""
+"""Drafts fit into the free slots, and each drafter of a fusion gets its own part of a verdict."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_drafts_fit_into_the_slots_for_them(slots: int) -> None:
 @pytest.mark.parametrize("accepted", [0, 1, 3])
 @pytest.mark.parametrize("size", [0, 1, 3])
 def test_a_tree_that_is_all_one_drafters_is_shared_as_any_other(size: int, accepted: int) -> None:
-    """The shortcut for a tree of one drafter gives the same result as the general code."""
+    """A tree whose nodes all come from one drafter is divided as by the general code."""
     accepted, rng = min(accepted, size), np.random.default_rng(size)
     tree = TokenTree.chain([4, 5, 6][:size], 0.5)
     chain = TokenTree.chain([4, 5, 6, 7], 0.5)

@@ -39,7 +39,7 @@ def path(tmp_path_factory):
 
 
 def mixed(q, k, v, heads, places):
-    """Compute causal attention [n, D] for one query row at the last position, head by head."""
+    """Return causal attention [n, D] of one query row at the last position, head by head."""
     out = []
     for part in np.split(np.arange(q.shape[-1]), heads):
         keys = [turned(row[part], place) for row, place in zip(k, places)]
@@ -130,7 +130,10 @@ def engine() -> Engine:
 
 
 def test_another_worker_goes_on_with_the_same_groups(path):
-    """This holds inside a group too, and if plain decoding has cached rows of the same text."""
+    """Another worker continues with the same groups, also inside a group.
+
+    It does so even if plain decoding has cached rows of the same text.
+    """
     pytest.importorskip("torch")
     spec, made = f"hamburger(parts='{path}',confidence=0.5)", engine()
     for prompt in ([4, 5], list(range(20, 59))):

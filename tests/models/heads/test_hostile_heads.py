@@ -213,7 +213,10 @@ def pickled(folder: Path, value: object) -> Path:
 
 
 def test_pickled_tensors_that_are_larger_than_their_file(tmp_path: Path) -> None:
-    """A pickled tensor may repeat one number any number of times without storing it."""
+    """Pickled tensors that are larger than their file are refused.
+
+    A pickled tensor may repeat one stored number any number of times.
+    """
     torch = pytest.importorskip("torch")
     with pytest.raises(InvalidModel, match="larger than the file"):
         read_head(pickled(tmp_path, {"x": torch.zeros(1).expand(1 << 16)}))
@@ -231,7 +234,10 @@ def test_pickled_tensors_may_share_their_numbers(many: int, tmp_path: Path) -> N
 
 
 def test_pickled_parts_that_are_compressed(tmp_path: Path) -> None:
-    """PyTorch would unpack a compressed file to a thousand times its size."""
+    """Compressed parts of a pickled file are refused.
+
+    PyTorch would decompress such a file to a thousand times its size.
+    """
     torch = pytest.importorskip("torch")
     file = pickled(tmp_path, {"x": torch.zeros(1 << 12)}) / "pytorch_model.bin"
     with ZipFile(file) as parts:

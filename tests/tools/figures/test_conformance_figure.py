@@ -1,4 +1,4 @@
-"""The conformance figure fails a line that proves nothing."""
+"""The conformance figure fails a line whose method had no draft token accepted."""
 
 from types import SimpleNamespace
 

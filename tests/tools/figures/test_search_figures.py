@@ -17,7 +17,7 @@ def record(number: int, search: str, seconds: float) -> dict[str, object]:
 
 
 def test_no_search_pays_for_the_prompt_alone(tmp_path: Path, monkeypatch) -> None:
-    """No search pays for the prompt.
+    """The time of no search includes the prompt.
 
     A search of one sample runs three times, and none of the runs computes the prompt's pages.
     """

@@ -106,7 +106,7 @@ def test_a_table_is_that_of_its_results(page, mark, write, sources, tmp_path):
 
 
 def test_no_attack_is_answered_wrongly() -> None:
-    """What goes beyond a bound stands on the page; a wrong answer may not be committed."""
+    """The page shows which bounds an attack exceeded; a wrong answer may not be committed."""
     wrong = json.loads((RESULTS / "serve_attacks.json").read_text("utf-8"))["wrong"]
     assert not [line for line in wrong if "answered" in line]
 

@@ -13,9 +13,9 @@ from tools.words import hard
 def test_the_tables_of_the_choice(tmp_path: Path) -> None:
     """The tables in the page equal the generated ones.
 
-    After a change, run `python -m tools.pages.which_page docs/which-method.md`.
+    After a change, run `python -m tools.pages.which_page docs/methods.md`.
     """
-    committed = (ROOT / "docs" / "which-method.md").read_text("utf-8")
+    committed = (ROOT / "docs" / "methods.md").read_text("utf-8")
     copy = tmp_path / "page.md"
     copy.write_text("".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in PARTS))
     main(str(copy))

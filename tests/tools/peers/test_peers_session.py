@@ -88,7 +88,7 @@ def test_a_run_leaves_out_what_does_not_work_and_says_so(make_session, tmp_path)
 
 @pytest.mark.wide
 def test_nobody_meets_a_prompt_twice(make_session, monkeypatch) -> None:
-    """The warm-up, each round and each repetition have tenants of their own."""
+    """No tenant gets a prompt twice: the warm-up, rounds and repetitions have their own tenants."""
     asked, real = [], Worker.ask
 
     def ask(self, request, timeout):

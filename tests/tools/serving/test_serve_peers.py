@@ -63,7 +63,7 @@ def test_our_own_command_is_understood() -> None:
 
 
 def test_the_keys_figures_in_the_page_are_the_committed_ones() -> None:
-    """The page has the committed figures, and fair shares keep a modest key's latency far lower."""
+    """The page has the committed figures, and fair shares keep the latency of a modest key low."""
     found = json.loads((ROOT / "bench" / "results" / "serve_keys.json").read_text("utf-8"))
     rows = {row["phase"]: row for row in found["phases"]}
     page = (ROOT / "docs" / "serve.md").read_text("utf-8")

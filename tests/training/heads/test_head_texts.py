@@ -126,7 +126,7 @@ def test_no_measured_prompt_is_trained_on(llm, tmp_path):
 
 @pytest.mark.wide
 def test_no_measured_prompt_is_made_up_again(llm, tmp_path, monkeypatch):
-    """A short text counts as measured by itself, whatever the chat format puts around it."""
+    """A prompt for measuring is never trained on, whatever the chat format puts around it."""
 
     def with_words(*given):
         """Imitate a chat format whose control tokens are words."""

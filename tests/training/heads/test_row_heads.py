@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def target() -> Backend:
-    """The target as a backend, to run single rows on it."""
+    """Return the target as a backend, to run single rows on it."""
     model = open_model(MODEL)
     backend = open_backend("torch", model.config, model.weights, dtype="fp32", threads=1)
     backend.reserve(1)
@@ -63,7 +63,7 @@ def learned(llm, data, folder: Path, method: str, rate: float, steps: int = 8, *
 
 
 def forward(target: Backend, places: int, **rest) -> SpanResult:
-    """Run causal rows of which none is kept, and return the logits of the last three."""
+    """Run causal rows without storing them, and return the logits of the last three."""
     at = np.arange(places, dtype=np.int32)
     kept = np.full(places, -1, np.int32)
     return target.forward([Span(NOWHERE, at, at, kept, 0, at[-3:], **rest)])[0]

@@ -22,7 +22,7 @@ Entry = tuple[int, int, int]
 
 
 class Rows:
-    """A loaded model; :mod:`.protocol` and the text above describe ``settings``."""
+    """A loaded model, which answers the requests that the module's docstring lists."""
 
     def __init__(self, settings: Settings) -> None:
         api.llama_backend_init()

@@ -25,7 +25,7 @@ BRIEF = 5
 """Number of a sheet's columns that the terminal shows; files show all."""
 
 bench_app = typer.Typer(
-    help="Measure methods side by side: quality beside every speed.", add_completion=False
+    help="Measure the speed and the quality of methods side by side.", add_completion=False
 )
 
 
@@ -34,13 +34,13 @@ class PromptOptions:
     """Options of the suite `generation`: what it decodes, and with which settings."""
 
     prompts: str | None = option(
-        None, "JSONL, JSON or text file, folder of texts, hub:owner/dataset."
+        None, "Prompts: JSONL, JSON or text file, folder of texts, hub:owner/dataset."
     )
-    per_group: int | None = option(None, "Prompts of each kind of task.")
-    max_tokens: int | None = option(None, "Bound on the prompts' own.")
-    rounds: int = option(1, "Repetitions.")
-    temperature: float = option(0.0, "0 is greedy.")
-    draft_model: str | None = option(None, "For methods that need one.")
+    per_group: int | None = option(None, "Use at most this many prompts of each kind of task.")
+    max_tokens: int | None = option(None, "Upper bound for each prompt's own number of tokens.")
+    rounds: int = option(1, "Repeat every measurement this many times.")
+    temperature: float = option(0.0, "Sampling temperature; 0 is greedy.")
+    draft_model: str | None = option(None, "Use this draft model for methods that need one.")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TaskOptions:
     tasks: list[str] | None = option(
         None, "parallel: a task, `simple` or `graded`; repeat. Default: simple.", "--task"
     )
-    instances: int = option(50, "parallel: held-out instances of each task.")
+    instances: int = option(50, "For `parallel`: held-out instances of each task.")
 
 
 @grouped
@@ -61,15 +61,18 @@ def bench(
     drawn: TaskOptions,
     suite: str = option(SUITES[0], f"One of: {', '.join(SUITES)}."),
     decoders: list[str] | None = option(
-        None, "A method; repeat. Default: a few.", "--decoder --method -d"
+        None,
+        "Method to measure; repeat. By default a few.",
+        "--decoder --method -d",
+        sets="decoder",
     ),
-    batch: str = option("1", "Requests at a time; a sweep: 1,2,4,8,16."),
-    seed: int = option(0, "Of sampling, instances and order."),
-    output: Path | None = option(None, "JSON; tables and a page go beside it.", "--output -o"),
+    batch: str = option("1", "Decode this many requests at a time; several sizes: 1,2,4,8,16."),
+    seed: int = option(0, "Seed of sampling, of instances and of the order.", min=0),
+    output: Path | None = option(None, "JSON of results; a page goes beside it.", "--output -o"),
 ) -> None:
-    """Decoders side by side: `generation` on prompts, `parallel` on tasks for diffusion models.
+    """Compare decoders: `generation` on prompts, `parallel` on tasks for diffusion models.
 
-    Ctrl-C stops; the same command goes on.
+    The same command resumes after Ctrl-C.
     """
     if context.invoked_subcommand is not None:
         return
@@ -175,13 +178,13 @@ def _end(files: list[Path], failed: Mapping[str, str], is_bad: bool = False) -> 
 
 @grouped
 def compare(
-    before: Annotated[Path, typer.Argument(help="A result of `bench` or `make bench`.")],
-    now: Annotated[Path, typer.Argument(help="Another one of the same kind.")],
+    before: Annotated[Path, typer.Argument(help="The older result of `bench` or `make bench`.")],
+    now: Annotated[Path, typer.Argument(help="The newer result, from the same suite.")],
     baseline: str | None = option(
         None, "Engine of both: are speed-ups over it the same within intervals?"
     ),
 ) -> None:
-    """What changed from one result to another, on what both measured."""
+    """Show what changed between two results, for everything that both measured."""
     from paradecode_lab.measure.report.compare import compare_files
 
     found = compare_files(before, now, baseline)

@@ -28,46 +28,46 @@ if TYPE_CHECKING:
 def load(
     endpoints: Annotated[
         list[str],
-        typer.Option("--endpoint", "-e", help="NAME=URL; repeat to compare with the first."),
+        typer.Option("--endpoint", "-e", help="Server as NAME=URL; repeat to compare them."),
     ],
     concurrency: list[int] | None = option(
-        None, "Closed loop: so many clients; repeat for more.", "--concurrency -c"
+        None, "Closed loop: number of clients; repeat for more.", "--concurrency -c"
     ),
     rates: list[float] | None = option(
-        None, "Open loop: requests a second; repeat for more.", "--rate"
+        None, "Open loop: send this many requests a second; repeat for more.", "--rate"
     ),
-    arrivals: str = option("poisson", "Of an open loop: poisson or constant."),
-    requests: int = option(32, "In each round.", "--requests -n"),
-    rounds: int = option(3, "Repetitions, endpoints in changing order."),
-    warmup: int = option(2, "Least requests before each that do not count."),
-    prompts: Path | None = option(None, ".jsonl, or a text with one on a line; default: built-in."),
-    max_tokens: int | None = option(None, "Upper bound on the prompts' own."),
-    model: str | None = option(None, "As the servers call it; default: first."),
+    arrivals: str = option("poisson", "Arrival times in an open loop: poisson or constant."),
+    requests: int = option(32, "Send this many requests in each round.", "--requests -n"),
+    rounds: int = option(3, "Number of rounds; the order of the endpoints changes."),
+    warmup: int = option(2, "Least requests before each round that do not count."),
+    prompts: Path | None = option(None, "A .jsonl, or a text with a prompt a line; has a default."),
+    max_tokens: int | None = option(None, "Upper bound for each prompt's own number of tokens."),
+    model: str | None = option(None, "Model's name on the servers; default: the first."),
     body: list[str] | None = option(
-        None, "More fields of requests: JSON for all, NAME=JSON for one endpoint."
+        None, "Add fields to requests: JSON for all endpoints, NAME=JSON for one."
     ),
-    api: str = option("chat", "chat or completions."),
+    api: str = option("chat", "Use this part of the API: chat or completions."),
     count: str = option(
-        "usage", "Who counts tokens: usage (each server), or one tokenizer for all."
+        "usage", "Count tokens by the server's usage fields (usage), or by one tokenizer for all."
     ),
     tokenizer: str | None = option(
-        None, "Model whose tokenizer counts; default: the default model."
+        None, "Count with the tokenizer of this model; by default of the default model."
     ),
-    slo_ttft: float | None = option(None, "Seconds to the first token."),
-    slo_tpot: float | None = option(None, "Seconds per token after it."),
-    timeout: float = option(300.0, "Seconds one request may take."),
-    seed: int = option(0, "Of prompts, order and arrivals."),
+    slo_ttft: float | None = option(None, "Goodput: most seconds to the first token."),
+    slo_tpot: float | None = option(None, "Goodput: most seconds per later token."),
+    timeout: float = option(300.0, "A request fails after this many seconds."),
+    seed: int = option(0, "Seed of prompts, order and arrival times.", min=0),
     key: str | None = option(
-        None, "Better set as a variable.", "--api-key", envvar="PARADECODE_API_KEY"
+        None, "Key for the servers.", "--api-key", envvar="PARADECODE_API_KEY"
     ),
     output: Path | None = option(
-        None, "JSON file; a journal and a picture go beside it.", "--output -o"
+        None, "JSON file of results; a journal and a picture go beside it.", "--output -o"
     ),
     json: Json = False,
 ) -> None:
-    """Load on OpenAI-compatible servers: TTFT, TPOT, throughput and goodput, with intervals.
+    """Measure TTFT, TPOT, throughput and goodput of OpenAI-compatible servers under load.
 
-    With `-o`, Ctrl-C stops and the same command goes on. Exit status 1 when a request failed.
+    With `-o`, the same command resumes after Ctrl-C. The exit status is 1 if a request failed.
     """
     from paradecode_lab.measure.suites.load.asks import read_asks
     from paradecode_lab.measure.suites.load.plan import LoadPlan, OfferedLoad, read_endpoints

@@ -34,17 +34,17 @@ replay_app = typer.Typer(
 
 @grouped
 def record(
-    output: Annotated[Path, typer.Argument(help="The file to write.")],
+    output: Annotated[Path, typer.Argument(help="Write to this file.")],
     loading: Loading,
     sampling: SamplingOptions = SAMPLING,
-    prompts: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; default: ours."),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; has a default."),
     per_group: PerGroup = None,
-    top: int | None = option(None, "Kept of each distribution."),
+    top: int | None = option(None, "Store this many of the best tokens of each distribution."),
     calibrate: bool = option(
-        True, "Measure what a forward costs first; else use what is remembered."
+        True, "Measure the cost of forwards first; otherwise use the stored cost."
     ),
 ) -> None:
-    """Decode a workload plainly and keep what the model said. Ctrl-C keeps what is finished."""
+    """Decode a workload plainly, and record the distributions. Ctrl-C keeps finished requests."""
     from paradecode.core.checks import whole
     from paradecode.core.sampling import SamplingParams
     from paradecode.timing.warm_up import warm_up
@@ -88,14 +88,16 @@ def record(
 
 @grouped
 def run(
-    recording: Annotated[Path, typer.Argument(help="What `replay record` wrote.")],
-    specs: list[str] | None = argument(None, "Methods; default: all training-free."),
-    by_group: bool = option(False, "A line for each group of three requests and more, too."),
+    recording: Annotated[Path, typer.Argument(help="A file that `replay record` wrote.")],
+    specs: list[str] | None = argument(
+        None, "Methods to try; default: those without training.", sets="decoder"
+    ),
+    by_group: bool = option(False, "Also print a line for each group of at least three requests."),
     as_json: Json = False,
     *,
     loading: Loading,
 ) -> None:
-    """What methods would do on the recording: acceptance, forwards and predicted speed."""
+    """Predict what methods do on the recording: acceptance, forwards and speed."""
     from paradecode.methods.specs import parse
     from paradecode_lab.measure.replay import Recording, play, replayable
     from paradecode_lab.measure.replay.outcome import (

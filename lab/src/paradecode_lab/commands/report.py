@@ -15,14 +15,14 @@ from paradecode.cli.outputs import writable
 @grouped
 def report(
     results: Annotated[
-        list[Path], typer.Argument(help="JSON of `paradecode bench`, `make bench` and the like.")
+        list[Path], typer.Argument(help="Results as JSON, from `paradecode bench` or `make bench`.")
     ],
     output: Path = option(
-        Path("report.html"), "A .html, .md or .png file, or a folder.", "--output -o"
+        Path("report.html"), "Write to this .html, .md or .png file, or to a folder.", "--output -o"
     ),
-    baseline: str | None = option(None, "What speed-ups refer to; default: what the file says."),
+    baseline: str | None = option(None, "Engine that speed-ups refer to; default: the file's."),
 ) -> None:
-    """One self-contained page of results: speed, quality, acceptance, batches, where time goes.
+    """Write a page of results: speed, quality, acceptance, batches, and where time goes.
 
     A folder gets the page, Markdown, and each chart as a picture.
     """

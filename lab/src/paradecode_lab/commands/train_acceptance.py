@@ -19,8 +19,8 @@ from paradecode_lab.commands.train_steps import Output, S, Samples, logged, read
 class Drafts:
     """Options of the drafter whose drafts are recorded."""
 
-    decoder: str = option("", "The method whose drafts are recorded.", "--decoder -d")
-    draft_model: str | None = option(None, "The small model of methods that need one.")
+    decoder: str = option("", "Record the drafts of this method.", "--decoder -d")
+    draft_model: str | None = option(None, "Use this small draft model, if the method needs one.")
 
     @property
     def name(self) -> str:
@@ -35,13 +35,13 @@ CHAINS, TREES = Drafts("layer-skip(skip=0.1,width=1)"), Drafts("layer-skip(skip=
 class Learning:
     """Options of the texts to learn from, and of the length of the training."""
 
-    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's.")
-    limit: int = option(0, "Only so many conversations; 0 takes all.", min=0)
-    max_tokens: int = option(128, "Most tokens of an answer.", min=1)
-    temperature: float = option(0.0, "Of the answers; 0 is greedy.")
-    seed: int = option(0, "Of the answers, the split and the weights.")
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts.")
+    limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0)
+    max_tokens: int = option(128, "Generate at most this many tokens of an answer.", min=1)
+    temperature: float = option(0.0, "Temperature of the answers; 0 is greedy.")
+    seed: int = option(0, "Seed of the answers, of the held-out part and of the weights.", min=0)
     samples: Samples = None
-    epochs: int = option(20, "Passes over the samples.", min=1, max=10000)
+    epochs: int = option(20, "Number of passes over the samples.", min=1, max=10000)
 
     def logged(
         self,
@@ -65,7 +65,8 @@ class Learning:
         workload = DraftWorkload(
             self.prompts, self.limit, self.max_tokens, self.temperature, self.seed
         )
-        params = workload.params()  # Refuse a bad setting before a model is loaded.
+        workload.check()
+        params = workload.params()
         with loading.open(decoder=spec, draft_model=drafts.draft_model) as llm:
             return logged(
                 kind, self.samples, workload.origin(llm, spec),
@@ -79,13 +80,13 @@ def acceptance_head(
     loading: Loading,
     learning: Learning,
     drafts: Drafts = CHAINS,
-    blocks: int = option(3, "Residual blocks.", min=0, max=16),
+    blocks: int = option(3, "Number of residual blocks.", min=0, max=16),
     rejection_weight: float = option(
-        6.0, "What a rejected token counts in the loss.", min=0.01, max=1000
+        6.0, "Weight of a rejected token in the loss.", min=0.01, max=1000
     ),
     as_json: Json = False,
 ) -> None:
-    """SpecDec++'s head: will a draft token be accepted? For `acceptance_head=FILE`."""
+    """Train SpecDec++'s head, which predicts acceptance, for `acceptance_head=FILE`."""
     ready(output, learning.samples)
     from paradecode_lab.training.acceptance.head_fit import HeadSettings, fit_head
     from paradecode_lab.training.acceptance.head_samples import HeadSamples, record_head_samples
@@ -104,7 +105,7 @@ def tree_selector(
     drafts: Drafts = TREES,
     as_json: Json = False,
 ) -> None:
-    """The selector of delayed trees: which trunk, which branches? For `tree_selector=FILE`."""
+    """Train the selector of delayed trees' shapes, for `tree_selector=FILE`."""
     ready(output, learning.samples)
     from paradecode_lab.training.acceptance.selector_fit import SelectorSettings, fit_selector
     from paradecode_lab.training.acceptance.selector_samples import (
@@ -125,20 +126,20 @@ def tree_selector(
 def reward(
     output: Output,
     loading: Loading,
-    task: list[str] = option(["sums"], "A task with checkable answers; repeat for more."),
-    limit: int = option(60, "Instances of the tasks.", min=3, max=100000),
-    answers: int = option(4, "Answers to each.", min=1, max=64),
-    cuts: int = option(4, "Places of an answer that are continued.", min=1, max=64),
-    rollouts: int = option(4, "Continuations of each place.", min=1, max=64),
-    temperature: float = option(0.8, "Of answers and continuations."),
-    max_tokens: int = option(96, "Most tokens of an answer.", min=2),
-    seed: int = option(0, "Of the answers, the split and the weights."),
-    blocks: int = option(0, "Residual blocks; without any the head is logistic.", min=0, max=16),
-    epochs: int = option(40, "Passes over the samples.", min=1, max=10000),
+    task: list[str] = option(["sums"], "Use this task with checkable answers; repeat for more."),
+    limit: int = option(60, "Number of instances of the tasks.", min=3, max=100000),
+    answers: int = option(4, "Number of answers to each instance.", min=1, max=64),
+    cuts: int = option(4, "Continue an answer from this many places.", min=1, max=64),
+    rollouts: int = option(4, "Number of continuations from each place.", min=1, max=64),
+    temperature: float = option(0.8, "Sampling temperature of answers and continuations."),
+    max_tokens: int = option(96, "Generate at most this many tokens of an answer.", min=2),
+    seed: int = option(0, "Seed of the answers, of the held-out part and of the weights.", min=0),
+    blocks: int = option(0, "Residual blocks; with 0 the head is logistic.", min=0, max=16),
+    epochs: int = option(40, "Number of passes over the samples.", min=1, max=10000),
     samples: Samples = None,
     as_json: Json = False,
 ) -> None:
-    """A process reward: how likely does what is written lead to a right answer?"""
+    """Train a process reward, which rates how likely a partial answer becomes a right one."""
     ready(output, samples)
     from paradecode.search.scorers.reward_model import RewardHead
     from paradecode_lab.training.acceptance.head_fit import HeadReport, HeadSettings, fit_head

@@ -30,26 +30,26 @@ FEWEST = 8
 class Material:
     """Options of the texts to learn from."""
 
-    texts: Path | None = option(None, "JSONL of {prompt, answer}; default: the model's own.")
-    own: int = option(100_000, "Conversations that the model makes up.", min=FEWEST, max=10**7)
-    max_tokens: int = option(256, "Most tokens of an own answer.", min=1)
+    texts: Path | None = option(None, "JSONL of {prompt, answer}; default: the model writes.")
+    own: int = option(100_000, "Conversations that the model writes.", min=FEWEST, max=10**7)
+    max_tokens: int = option(256, "Most tokens of an answer that the model writes.", min=1)
     length: int = option(512, "Most tokens of a text with its prompt.", min=2, max=1 << 16)
-    held_out: int = option(256, "Texts kept for the figures.", min=1)
+    held_out: int = option(256, "Texts that are held out for evaluation.", min=1)
 
 
 @dataclass(frozen=True)
 class AdaptOptions:
     """Options of the training."""
 
-    rank: int = option(32, "Of LoRA.", min=1, max=1024)
-    block: int = option(16, "Positions of a block, a power of 2.", min=1, max=4096)
-    shift: bool = option(True, "Logits stay about the next position.")
-    steps: int = option(6000, "Optimiser steps.", min=1, max=10**6)
-    batch: int = option(64, "Texts a step.", min=1, max=4096)
-    together: int = option(8, "Texts a forward: memory.", min=1, max=4096)
+    rank: int = option(32, "Rank of the LoRA.", min=1, max=1024)
+    block: int = option(16, "Number of positions of a block, a power of 2.", min=1, max=4096)
+    shift: bool = option(True, "Let logits predict the next position, as before the training.")
+    steps: int = option(6000, "Number of optimiser steps.", min=1, max=10**6)
+    batch: int = option(64, "Number of texts in a step.", min=1, max=4096)
+    together: int = option(8, "Texts in a forward; fewer need less memory.", min=1, max=4096)
     rate: float = option(2e-4, "Learning rate.", min=1e-8, max=0.1)
-    distil: float = option(0.0, "Weight of the divergence from the model.", min=0, max=100)
-    seed: int = option(0, "Of texts, adapter, masks.", min=0, max=2**31)
+    distil: float = option(0.0, "Weight of the divergence from the base model.", min=0, max=100)
+    seed: int = option(0, "Seed of the texts, the adapter and the masks.", min=0, max=2**31)
 
 
 @grouped
@@ -57,14 +57,14 @@ def adapt(
     output: RunFolder,
     material: Material,
     learning: AdaptOptions,
-    model: str | None = option(None, "Name, .gguf file, folder, or hub name.", "--model -m"),
-    draws: int = option(8, "Masks of a held-out block.", min=1, max=256),
+    model: str | None = option(None, "Name, .gguf file, folder, or name on the hub.", "--model -m"),
+    draws: int = option(8, "Draw the masks of a held-out block this many times.", min=1, max=256),
     device: str = option("cpu", "cpu, cuda or cuda:N."),
-    threads: int | None = option(None, "CPU threads.", min=1, max=256),
+    threads: int | None = option(None, "Number of CPU threads.", min=1, max=256),
 ) -> None:
-    """A LoRA that makes a block diffusion model of an autoregressive one. Ctrl-C saves and leaves.
+    """Train a LoRA that makes an autoregressive model a block diffusion model. Ctrl-C saves.
 
-    For `--adapter OUTPUT/adapter.safetensors`, beside the same `--model`.
+    Use the result with `--adapter OUTPUT/adapter.safetensors` and the same `--model`.
     """
     where = device_of(device)
     import torch

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 class RunOptions:
     """Options of a run: how long it trains, on which device, and how it is evaluated."""
 
-    steps: int = option(6000, "Optimiser steps in all.", min=1, max=10**6)
-    rows: int = option(192, "Texts in a step.", min=1, max=10**5)
-    tasks: str = option("simple", "simple or graded: the set that is learned.")
-    start: str = option("", "Name or folder of a model of this size to begin with.")
-    blocks: float = option(0.0, "Share of rows with attention in blocks.", min=0, max=1)
-    shift: bool = option(False, "Logits are about the next position, as in the twin.")
-    averaging: float = option(0.998, "Decay of the weights' average.", min=0, max=1)
-    seed: int = option(0, "Of weights and rows.", min=0, max=2**32 - 1)
+    steps: int = option(6000, "Optimiser steps, those of earlier runs included.", min=1, max=10**6)
+    rows: int = option(192, "Number of texts in a step.", min=1, max=10**5)
+    tasks: str = option("simple", "Set of tasks that the model learns: simple or graded.")
+    start: str = option("", "Name or folder of a model whose weights it begins with.")
+    blocks: float = option(0.0, "Share of texts with attention in blocks.", min=0, max=1)
+    shift: bool = option(False, "Logits predict the next position, as a causal model's.")
+    averaging: float = option(0.998, "Decay of the running average of the weights.", min=0, max=1)
+    seed: int = option(0, "Seed of the weights and the texts.", min=0, max=2**32 - 1)
     device: str = option("cpu", "cpu, cuda or cuda:N.")
-    threads: int | None = option(None, "CPU threads; default: what is allowed.", min=1, max=256)
-    every: int = option(500, "Steps between evaluations.", min=1)
+    threads: int | None = option(None, "CPU threads; by default all allowed ones.", min=1, max=256)
+    every: int = option(500, "Number of steps between two evaluations.", min=1)
     instances: int = option(
         200, "Held-out instances a task in the last evaluation.", min=1, max=1000
     )
@@ -41,13 +41,13 @@ class RunOptions:
 
 @grouped
 def train_diffusion(output: RunFolder, run: RunOptions) -> None:
-    """A small masked diffusion model for tasks with checkable answers. Ctrl-C saves and leaves."""
+    """Train a small masked diffusion model on tasks with checkable answers. Ctrl-C saves."""
     _train("diffusion", output, run)
 
 
 @grouped
 def train_autoregressive(output: RunFolder, run: RunOptions) -> None:
-    """Its autoregressive twin: the same data and size, causal attention, next-token loss."""
+    """Train an autoregressive model of the same size on the same tasks. Ctrl-C saves."""
     _train("autoregressive", output, run)
 
 

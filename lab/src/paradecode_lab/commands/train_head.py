@@ -42,15 +42,15 @@ Method = Annotated[str, typer.Argument(help=f"{KINDS}.")]
 class HeadMaterial:
     """Options of the texts to learn from."""
 
-    data: Path | None = option(None, "Folder of the texts and states; default: OUTPUT/data.")
-    prompts: list[str] | None = option(None, "File of prompts to answer; repeat the option.")
-    own: int = option(2000, "Further texts: tasks, and questions of the model.", max=10**7)
-    avoid: list[str] | None = option(None, "File of prompts that are for measuring only; repeat.")
-    max_tokens: int = option(192, "Most tokens of an answer.", min=8)
+    data: Path | None = option(None, "Folder of texts and states; default: OUTPUT/data.")
+    prompts: list[str] | None = option(None, "File of prompts for the model; repeat the option.")
+    own: int = option(2000, "Further texts: tasks, and questions by the model.", max=10**7)
+    avoid: list[str] | None = option(None, "File of prompts not to train on; repeat.")
+    max_tokens: int = option(192, "Generate at most this many tokens of an answer.", min=8)
     length: int = option(512, "Most tokens of a text with its prompt.", min=16, max=1 << 16)
-    sampled: float = option(0.2, "Share of answers at temperature 0.8.", min=0, max=1)
-    held_out: float = option(0.03, "Share of texts kept for the figures.", min=0.001, max=0.5)
-    cache_gb: float = option(8.0, "Most gigabytes of states on disk.", min=0)
+    sampled: float = option(0.2, "Share of answers sampled at temperature 0.8.", min=0, max=1)
+    held_out: float = option(0.03, "Share of texts held out for evaluation.", min=0.001, max=0.5)
+    cache_gb: float = option(8.0, "Most gigabytes of hidden states on disk.", min=0)
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class HeadSizes:
         "", "Layers that EAGLE-3 reads, from 0: 1,14,29; behind which Kangaroo or M2R2 drafts, and "
         "rows of Hidden Transfer or FlexDraft enter."
     )  # fmt: skip
-    layers: int = option(1, "Layers, or blocks of a Medusa head.", min=1, max=8)
+    layers: int = option(1, "Number of layers, or of blocks of a Medusa head.", min=1, max=8)
     inner: int = option(
         0,
         "Width of the MLP; 0: the target's (Kangaroo: none). Of what M2R2 adds; 0: an eighth.",
         min=0,
         max=1 << 16,
     )
-    vocabulary: int = option(8192, "Tokens it can draft.", min=16, max=1 << 20)
+    vocabulary: int = option(8192, "Number of tokens that the head can draft.", min=16, max=1 << 20)
     own_rows: bool = option(
         True, "Train rows of the LM head, or use the target's.", "--own-rows/--target-rows"
     )
@@ -95,12 +95,12 @@ class HeadSizes:
 class HeadOptions:
     """Options of the training."""
 
-    steps: int = option(2000, "Optimiser steps.", min=1, max=10**7)
-    batch: int = option(16, "Texts a step.", min=1, max=4096)
+    steps: int = option(2000, "Number of optimiser steps.", min=1, max=10**7)
+    batch: int = option(16, "Number of texts in a step.", min=1, max=4096)
     rate: float = option(1e-3, "Learning rate.", min=1e-8, max=0.1)
-    levels: int = option(3, "Levels of a draft that are trained.", min=1, max=8)
-    cooldown: float = option(0.3, "Share of the steps in which the rate falls.", min=0, max=1)
-    seed: int = option(0, "Of texts, weights and batches.", min=0, max=2**31)
+    levels: int = option(3, "Train this many levels of a draft.", min=1, max=8)
+    cooldown: float = option(0.3, "Share of steps, at the end, with a falling rate.", min=0, max=1)
+    seed: int = option(0, "Seed of the texts, the weights and the batches.", min=0, max=2**31)
 
     def plan(self, method: str) -> HeadPlan:
         from paradecode_lab.training.heads.initial import DECAYS
@@ -118,16 +118,16 @@ def head(
     material: HeadMaterial,
     sizes: HeadSizes,
     learning: HeadOptions,
-    every: int = option(250, "Steps between looks at held-out texts.", min=1),
+    every: int = option(250, "Evaluate on held-out texts after every so many steps.", min=1),
     before: Path | None = option(
         None, "Folder of a head of these sizes, whose weights it begins with.", "--from"
     ),
-    q8: bool = option(False, "Write matrices in 8 bits, which only this engine reads."),
-    speed_prompts: int = option(12, "Held-out prompts decoded in the end to time them.", min=0),
+    q8: bool = option(False, "Write the matrices in 8 bits, which only this engine reads."),
+    speed_prompts: int = option(12, "Held-out prompts that measure the speed at the end.", min=0),
 ) -> None:
-    """A draft head for a model, from texts that the model writes. Ctrl-C saves and leaves.
+    """Train a draft head for a model, on texts that the model writes. Ctrl-C saves.
 
-    The result is the folder OUTPUT/head, for `eagle(head='OUTPUT/head')` and its kin.
+    The result is the folder OUTPUT/head, for `eagle(head='OUTPUT/head')` and similar methods.
     """
     need_torch()
     from paradecode.models.heads import read_head
@@ -174,7 +174,7 @@ def plan(
     sizes: HeadSizes,
     learning: HeadOptions = HeadOptions(steps=300),
 ) -> None:
-    """What more data or a larger head will bring: short trainings, and a law fitted to them."""
+    """Predict the gain of more data or a larger head from a law fitted to short trainings."""
     need_torch()
     make_folder("OUTPUT", output)
     from paradecode_lab.training.heads.initial import OF_ROWS

@@ -17,14 +17,16 @@ from paradecode_lab.commands.train_steps import Output
 def chunk_scores(
     output: Output,
     loading: Loading,
-    draft_model: str = option(..., "The small model that writes the chunks."),
-    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's."),
-    limit: int = option(0, "Only so many conversations; 0 takes all.", min=0),
-    chunk: int = option(64, "Tokens of a chunk.", min=1, max=4096),
-    temperature: float = option(0.7, "As that of the searches."),
-    seed: int = option(0, "Of the chunks.", min=0),
+    draft_model: str = option(..., "Use this small model to write the chunks."),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts."),
+    limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0),
+    chunk: int = option(64, "Number of tokens of a chunk.", min=1, max=4096),
+    temperature: float = option(
+        0.7, "Sampling temperature; use the one of the searches.", min=0, max=100
+    ),
+    seed: int = option(0, "Seed of the chunks.", min=0),
 ) -> None:
-    """How unlikely a model finds chunks of its draft model, for `atts(scores=FILE)`."""
+    """Record a model's scores of its draft model's chunks, for `atts(scores=FILE)`."""
     writable("OUTPUT", output)
     from paradecode_lab.measure.prompts import load_prompts
     from paradecode_lab.training.chunk_scores import record_chunk_scores
@@ -49,20 +51,21 @@ def chunk_scores(
 def draft_tree(
     output: Output,
     loading: Loading,
-    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's."),
-    limit: int = option(0, "Only so many conversations; 0: all.", min=0),
-    max_tokens: int = option(128, "Most tokens of an answer.", min=1),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts."),
+    limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0),
+    max_tokens: int = option(128, "Generate at most this many tokens of an answer.", min=1),
     temperature: float = option(
         0.0, "Of the answers; above 0 for verifiers that test draws.", min=0.0, max=2.0
     ),
-    seed: int = option(0, "Of the answers.", min=0),
+    seed: int = option(0, "Seed of the answers.", min=0),
 ) -> None:
-    """Which places of a tree `stand` gets right on this model; changes no output."""
+    """Measure which tree nodes of `stand` this model accepts; this changes no output."""
     writable("OUTPUT", output)
     from paradecode_lab.training.acceptance.draft_tree import measure_tree
     from paradecode_lab.training.acceptance.workload import DraftWorkload
 
     workload = DraftWorkload(prompts, limit, max_tokens, temperature, seed)
+    workload.check()
     with loading.open() as llm:
         items = workload.items(llm)
         tree = watched("decoding", lambda tick: measure_tree(llm, items, workload.params(), tick))
@@ -77,17 +80,18 @@ def draft_tree(
 def priors(
     output: Output,
     loading: Loading,
-    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's."),
-    limit: int = option(0, "Only so many conversations; 0: all.", min=0),
-    max_tokens: int = option(128, "Most tokens of an answer.", min=1),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts."),
+    limit: int = option(0, "Use at most this many conversations; 0 uses all.", min=0),
+    max_tokens: int = option(128, "Generate at most this many tokens of an answer.", min=1),
 ) -> None:
-    """What drafters without a model start from, measured on this one; changes no output."""
+    """Measure this model's first acceptance estimates of drafters; they change no output."""
     writable("OUTPUT", output)
     from paradecode.methods.draft.model_free import save_priors
     from paradecode_lab.training.acceptance.priors import measure_priors
     from paradecode_lab.training.acceptance.workload import DraftWorkload
 
     workload = DraftWorkload(prompts, limit, max_tokens)
+    workload.check()
     with loading.open() as llm:
         items = workload.items(llm)
         found = watched(
@@ -102,20 +106,20 @@ def ngram_table(
     output: Output,
     loading: Loading,
     texts: list[Path] | None = argument(
-        None, "UTF-8 texts, one document each; default: the model's own."
+        None, "UTF-8 texts, one document each; by default the model writes them."
     ),
     data: list[Path] | None = option(
         None,
-        "Count the answers in a folder that `train head --data` filled; repeat, also a folder.",
+        "Count the answers in a folder that `train head --data` filled; repeat for more.",
     ),
     alternatives: int = option(
-        1, "Tokens kept of a context, for drafts of trees.", min=1, max=MOST_RANKS
+        1, "Next tokens kept of a context, for draft trees.", min=1, max=MOST_RANKS
     ),
-    own: int = option(2000, "Answers that the model makes up.", min=10, max=1_000_000),
-    max_tokens: int = option(192, "Most tokens of each of them.", min=1),
-    seed: int = option(0, "Of what it makes up.", min=0),
+    own: int = option(2000, "Let the model write this many answers.", min=10, max=1_000_000),
+    max_tokens: int = option(192, "Generate at most this many tokens of each answer.", min=1),
+    seed: int = option(0, "Seed of the answers that the model writes.", min=0),
 ) -> None:
-    """Count what follows n-grams, for `prompt-lookup(table=FILE)` and `aded`; changes no output."""
+    """Count which tokens follow n-grams, for `prompt-lookup(table=FILE)` and `aded`."""
     writable("OUTPUT", output)
     from paradecode.methods.draft.drafters.retrieval import read_texts as read_files
     from paradecode_lab.training.heads.texts import LONGEST_TEXT, TEXTS, read_texts

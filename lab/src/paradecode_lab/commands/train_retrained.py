@@ -23,18 +23,18 @@ class RetrainingOptions:
     """Options of the texts to learn from, and of the length of the training."""
 
     model: str = option(
-        "paradecode/tiny-autoregressive", "Name, .gguf file, or folder.", "--model -m"
+        "paradecode/tiny-autoregressive", "Catalogue name, .gguf file, or folder.", "--model -m"
     )
-    texts: Path | None = option(None, "JSONL of {prompt, answer}; default: tasks.")
-    tasks: str = option("simple", "simple or graded: the set of tasks.")
-    instances: int = option(20_000, "Of the tasks.", min=8, max=10**7)
+    texts: Path | None = option(None, "JSONL of {prompt, answer}; by default tasks are used.")
+    tasks: str = option("simple", "Set of tasks: simple or graded.")
+    instances: int = option(20_000, "Number of instances of the tasks.", min=8, max=10**7)
     length: int = option(256, "Most tokens of a text with its prompt.", min=4, max=1 << 16)
-    steps: int = option(600, "Optimiser steps.", min=1, max=10**6)
-    batch: int = option(32, "Texts a step.", min=1, max=4096)
+    steps: int = option(600, "Number of optimiser steps.", min=1, max=10**6)
+    batch: int = option(32, "Number of texts in a step.", min=1, max=4096)
     rate: float = option(5e-4, "Learning rate.", min=1e-8, max=0.1)
-    seed: int = option(0, "Of texts and weights.", min=0, max=2**31)
+    seed: int = option(0, "Seed of the texts and the weights.", min=0, max=2**31)
     device: str = option("cpu", "cpu, cuda or cuda:N.")
-    threads: int | None = option(None, "CPU threads.", min=1, max=256)
+    threads: int | None = option(None, "Number of CPU threads.", min=1, max=256)
 
 
 GRADED = RetrainingOptions(model="paradecode/graded-diffusion", tasks="graded")
@@ -47,10 +47,10 @@ DRAFTED_FOR = RetrainingOptions(
 def lud(
     output: RunFolder,
     learning: RetrainingOptions,
-    placeholders: int = option(4, "Most tokens behind the first of a unit.", min=1, max=16),
-    confident: float = option(0.9, "Probability of a sure token.", min=0.01, max=1),
+    placeholders: int = option(4, "Most tokens of a unit behind its first.", min=1, max=16),
+    confident: float = option(0.9, "Least probability of a sure token.", min=0.01, max=1),
 ) -> None:
-    """LUD: a copy of a model that writes sure tokens at once, for `lud`. Ctrl-C saves."""
+    """Train LUD, a copy of a model that commits several sure tokens at once. Ctrl-C saves."""
     need_torch()
     from paradecode_lab.training.retraining.lud import LexicalUnitObjective
 
@@ -63,11 +63,11 @@ def lud(
 def wedlm(
     output: RunFolder,
     learning: RetrainingOptions,
-    block: int = option(32, "Positions of a block.", min=1, max=4096),
-    ends: int = option(8, "Ends of text at the end of an answer.", min=1, max=4096),
-    weight: float = option(1.0, "Of the next-token loss.", min=0, max=1e6),
+    block: int = option(32, "Number of positions of a block.", min=1, max=4096),
+    ends: int = option(8, "Number of end-of-text tokens at the end of an answer.", min=1, max=4096),
+    weight: float = option(1.0, "Weight of the next-token loss.", min=0, max=1e6),
 ) -> None:
-    """WeDLM: a copy of a causal model that fills masks in any order, for `wedlm`. Ctrl-C saves."""
+    """Train WeDLM, a copy of a causal model that fills masks in any order. Ctrl-C saves."""
     need_torch()
     from paradecode_lab.training.retraining.wedlm import WedlmObjective
 
@@ -80,10 +80,10 @@ def wedlm(
 def assd(
     output: RunFolder,
     learning: RetrainingOptions = GRADED,
-    placed: float = option(0.15, "Most of an answer that is given beforehand.", min=0, max=1),
-    drafts: int = option(5, "Masks that are drafted together; 1: none are.", min=1, max=64),
+    placed: float = option(0.15, "Largest share of an answer that is given.", min=0, max=1),
+    drafts: int = option(5, "Masks that are drafted together; 1: no drafts.", min=1, max=64),
 ) -> None:
-    """ASSD: a copy of a diffusion model that knows its joint density, for `assd`. Ctrl-C saves."""
+    """Train ASSD, a copy of a diffusion model that computes a joint density. Ctrl-C saves."""
     need_torch()
     from paradecode_lab.training.retraining.any_subset import AnySubsetObjective
 
@@ -96,13 +96,13 @@ def assd(
 def deer(
     output: RunFolder,
     learning: RetrainingOptions = DRAFTED_FOR,
-    layers: int = option(2, "Of the drafter: the first ones of the model.", min=1, max=1024),
-    refined: float = option(0.5, "Share of the steps that are stage II.", min=0, max=1),
-    reach: int = option(16, "Most masks of stage II.", min=1, max=4096),
-    base: float = option(1.01, "A mask's weight over that of the one behind it.", min=1, max=2),
-    weight: float = option(1.0, "Of the next-token loss; 0: DEER's own.", min=0, max=1e6),
+    layers: int = option(2, "The model's first layers that form the drafter.", min=1, max=1024),
+    refined: float = option(0.5, "Share of the steps that belong to stage II.", min=0, max=1),
+    reach: int = option(16, "Use at most this many masks in stage II.", min=1, max=4096),
+    base: float = option(1.01, "Weight of a mask over that of the next mask.", min=1, max=2),
+    weight: float = option(1.0, "Weight of the next-token loss; 0: paper.", min=0, max=1e6),
 ) -> None:
-    """DEER: a small diffusion model that drafts for a causal one, for `deer`. Ctrl-C saves."""
+    """Train DEER, a small diffusion model that drafts for a causal model. Ctrl-C saves."""
     need_torch()
     from paradecode_lab.training.retraining.deer import DeerObjective
 
@@ -117,10 +117,10 @@ def deer(
 def first(
     output: RunFolder,
     learning: RetrainingOptions,
-    rank: int = option(16, "Of the LoRA.", min=1, max=1024),
-    price: float = option(0.01, "Of a layer that runs, in nats a token.", min=0, max=100),
+    rank: int = option(16, "Rank of the LoRA.", min=1, max=1024),
+    price: float = option(0.01, "Cost of a layer that runs, in nats a token.", min=0, max=100),
 ) -> None:
-    """FiRST: routers that choose layers by the prompt, and a model that does without the others."""
+    """Train FiRST: routers choose layers by the prompt, and a LoRA makes up for the others."""
     need_torch()
     from paradecode_lab.training.retraining.first import FirstObjective
 
@@ -133,10 +133,10 @@ def first(
 def nested(
     output: RunFolder,
     learning: RetrainingOptions,
-    exits: str = option("", "Layers before exits: '6 9 12'; default: half, three quarters, all."),
-    drawn: int = option(0, "Exits that a step draws (SortedNet); 0: all (SoFT).", min=0, max=64),
+    exits: str = option("", "Exits after layers, as '6 9 12'; default: half, three quarters, all."),
+    drawn: int = option(0, "Exits drawn for a step (SortedNet); 0: all (SoFT).", min=0, max=64),
 ) -> None:
-    """Nested exits: a model whose first layers are models, too, for `s2d`. Ctrl-C saves."""
+    """Train a model whose first layers are models as well, for `s2d`. Ctrl-C saves."""
     from paradecode.methods.draft.drafters.draft_model import read_exits
 
     try:
@@ -156,11 +156,11 @@ def nested(
 def lora_drop(
     output: RunFolder,
     learning: RetrainingOptions,
-    rank: int = option(16, "Of each LoRA.", min=1, max=1024),
-    share: float = option(0.5, "Of the layers that are dropped.", min=0, max=1),
-    window: int = option(3, "Tokens between two that run all layers.", min=1, max=1024),
+    rank: int = option(16, "Rank of each LoRA.", min=1, max=1024),
+    share: float = option(0.5, "Share of the layers that most tokens do not run.", min=0, max=1),
+    window: int = option(3, "Tokens between two tokens that run all layers.", min=1, max=1024),
 ) -> None:
-    """LoRA-Drop: LoRAs that stand for layers which most tokens do not run, for `lora-drop`."""
+    """Train LoRAs that replace layers for most tokens, for `lora-drop`. Ctrl-C saves."""
     need_torch()
     from paradecode_lab.training.retraining.lora_drop import LoraDropObjective
 
@@ -176,10 +176,10 @@ def lora_drop(
 def hamburger(
     output: RunFolder,
     learning: RetrainingOptions,
-    group: int = option(4, "Most tokens of a group.", min=2, max=64),
-    blocks: int = option(2, "Layers of the small decoder.", min=1, max=64),
+    group: int = option(4, "Let a group have at most this many tokens.", min=2, max=64),
+    blocks: int = option(2, "Number of layers of the small decoder.", min=1, max=64),
 ) -> None:
-    """HAMburger: a copy of a model that reads and writes groups of tokens. Ctrl-C saves."""
+    """Train HAMburger, a copy of a model that reads and writes groups of tokens. Ctrl-C saves."""
     need_torch()
     from paradecode_lab.training.retraining.hamburger import HamburgerObjective
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from paradecode_lab.training.samples import Origin
     from paradecode_lab.training.samples import Samples as LoggedSamples
 
-Output = Annotated[Path, typer.Argument(help="The file to write.")]
+Output = Annotated[Path, typer.Argument(help="Write to this file.")]
 Samples = Annotated[
-    Path | None, typer.Option(help="Keep the logged samples here; reused if they are there.")
+    Path | None, typer.Option(help="File of the logged samples; an existing one is reused.")
 ]
-RunFolder = Annotated[Path, typer.Argument(help="Folder; a run that was stopped there goes on.")]
+RunFolder = Annotated[Path, typer.Argument(help="Folder; a run that stopped there continues.")]
 S = TypeVar("S", bound="LoggedSamples")
 
 
@@ -113,14 +113,14 @@ def until_stopped(
         folder, evaluate, every: arguments of :meth:`Training.run`.
         note: a format string that shows the mean of the results of ``evaluate``.
     """
-    loss_and_note = TextColumn("loss {task.fields[loss]:.3f}  {task.fields[note]}")
+    loss_and_note = TextColumn("{task.fields[loss]}  {task.fields[note]}")
     with stop_on_signals() as stop, open_progress(loss_and_note) as progress:
         bar = progress.add_task(
-            title, total=training.steps, completed=training.step, loss=float("nan"), note=""
+            title, total=training.steps, completed=training.step, loss="", note=""
         )
 
         def tell(step: int, loss: float, exact: Mapping[str, float] | None) -> None:
-            progress.update(bar, completed=step, loss=loss)
+            progress.update(bar, completed=step, loss=f"loss {loss:.3f}")
             if exact:
                 share = sum(exact.values()) / len(exact)
                 progress.update(bar, note=note.format(share))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from paradecode_lab.training.unmasking.workload import CanvasWorkload
 
 MODEL, TEXTS = "model", "texts.samples"
-OptimiserSteps = Annotated[int, typer.Option(help="Optimiser steps.", min=1, max=10**6)]
-Batch = Annotated[int, typer.Option(help="Texts a step.", min=1, max=4096)]
+OptimiserSteps = Annotated[int, typer.Option(help="Number of optimiser steps.", min=1, max=10**6)]
+Batch = Annotated[int, typer.Option(help="Number of texts in a step.", min=1, max=4096)]
 Made = TypeVar("Made")
 Settings = TypeVar("Settings")
 
@@ -31,11 +31,11 @@ Settings = TypeVar("Settings")
 class Texts:
     """Options of the texts to learn from."""
 
-    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: parallel tasks.")
-    tasks: str = option("simple", "simple or graded: the set of tasks.")
-    limit: int = option(0, "So many prompts; 0: 40 a task, or all.", min=0)
-    max_tokens: int = option(64, "Most tokens behind a prompt.", min=1)
-    seed: int = option(0, "Of prompts, split and weights.", min=0)
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: own tasks.")
+    tasks: str = option("simple", "Set of tasks: simple or graded.")
+    limit: int = option(0, "Most prompts; 0: 40 of each task, or a whole file.", min=0)
+    max_tokens: int = option(64, "Generate at most this many tokens behind a prompt.", min=1)
+    seed: int = option(0, "Seed of the prompts, of the held-out part and of the weights.", min=0)
     samples: Samples = None
 
     def workload(self) -> CanvasWorkload:

@@ -19,7 +19,7 @@ from paradecode_lab.commands.train_tuned import (
     ready_folder,
 )
 
-Block = Annotated[int, typer.Option(help="Positions of a block.", min=1, max=1024)]
+Block = Annotated[int, typer.Option(help="Number of positions of a block.", min=1, max=1024)]
 
 
 TINY, DEFAULT = Loading(model="paradecode/tiny-diffusion"), Texts()
@@ -32,10 +32,10 @@ def unmask_filter(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    epochs: int = option(4000, "Passes over the samples.", min=1),
+    epochs: int = option(4000, "Number of passes over the samples.", min=1),
     as_json: Json = False,
 ) -> None:
-    """Learn2PD's filter: is a proposal final? For `learn2pd(filter=FILE)`."""
+    """Train Learn2PD's filter, which predicts final proposals, for `learn2pd(filter=FILE)`."""
     ready(output, texts.samples)
     from paradecode_lab.training.unmasking.filter_fit import FilterSettings, fit_filter
     from paradecode_lab.training.unmasking.filter_samples import (
@@ -59,13 +59,13 @@ def joint_sampler(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    width: int = option(0, "Of the layer; 0: the model's, to 256.", min=0),
-    depth: int = option(3, "Most tokens it is told.", min=1, max=16),
+    width: int = option(0, "Width of the layer; 0 takes the model's, but at most 256.", min=0),
+    depth: int = option(3, "Tell the layer at most this many tokens.", min=1, max=16),
     steps: OptimiserSteps = 600,
     batch: Batch = 16,
     as_json: Json = False,
 ) -> None:
-    """ADJUST's layer: several tokens a forward, each told of the others. For `joint-sampler`."""
+    """Train ADJUST's layer, which tells each token of a forward the others. For `joint-sampler`."""
     ready(output, texts.samples)
     from paradecode_lab.training.unmasking.joint_fit import JointSettings, fit_joint
     from paradecode_lab.training.unmasking.trajectories import Trajectories, record_trajectories
@@ -84,12 +84,12 @@ def refine(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    corrupted: float = option(0.05, "Visible tokens that are made wrong.", min=0.001, max=0.9),
-    own: float = option(0.5, "Of these, the model's own mistakes.", min=0, max=1),
+    corrupted: float = option(0.05, "Share of visible tokens made wrong.", min=0.001, max=0.9),
+    own: float = option(0.5, "Share of these from the model's own mistakes.", min=0, max=1),
     tuning: Tuning = WHOLE,
     as_json: Json = False,
 ) -> None:
-    """ReDiff: a copy of the model that corrects what it sees. For `refine`. Ctrl-C saves."""
+    """Train ReDiff, a copy of the model that corrects tokens, for `refine`. Ctrl-C saves."""
     ready_folder(output, texts.samples)
     from paradecode_lab.training.unmasking.corrections import RefineSettings, fit_corrections
     from paradecode_lab.training.unmasking.trajectories import Trajectories, record_trajectories
@@ -107,11 +107,11 @@ def r2(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    draws: int = option(4, "Texts a prompt to choose from.", min=1, max=64),
+    draws: int = option(4, "Texts drawn for each prompt; the best is used.", min=1, max=64),
     tuning: Tuning = FEWER_TEXTS,
     as_json: Json = False,
 ) -> None:
-    """R2-dLLM: a copy of the model that is surer of what it decodes quickly. Ctrl-C saves."""
+    """Train R2-dLLM, a copy of the model that is surer of what it decodes quickly. Ctrl-C saves."""
     ready_folder(output, texts.samples)
     from paradecode_lab.training.unmasking.block_fits import fit_short
     from paradecode_lab.training.unmasking.block_masks import BlockSettings
@@ -138,11 +138,11 @@ def dparallel(
     loading: Loading = TINY,
     texts: Texts = DEFAULT,
     block: Block = 32,
-    weight: float = option(2.0, "Of the entropy in the loss.", min=0, max=1000),
+    weight: float = option(2.0, "Weight of the entropy in the loss.", min=0, max=1000),
     tuning: Tuning = FEWER_TEXTS,
     as_json: Json = False,
 ) -> None:
-    """dParallel: a copy of the model that is sure of many masks at once. Ctrl-C saves."""
+    """Train dParallel, a copy of the model that is sure of many masks at once. Ctrl-C saves."""
     ready_folder(output, texts.samples)
     from paradecode_lab.training.unmasking.block_fits import CertaintySettings, fit_certainty
     from paradecode_lab.training.unmasking.trajectories import Trajectories, record_trajectories
@@ -165,12 +165,12 @@ def jacobi(
     loading: Loading = TWIN,
     texts: Texts = MANY,
     block: int = option(16, "Tokens of a block.", min=2, max=64),
-    window: int = option(4, "Blocks over which noise grows.", min=1, max=64),
-    weight: float = option(10.0, "Of the next-token loss.", min=0, max=1000),
+    window: int = option(4, "Number of blocks over which the noise grows.", min=1, max=64),
+    weight: float = option(10.0, "Weight of the next-token loss.", min=0, max=1000),
     tuning: Tuning = LONG,
     as_json: Json = False,
 ) -> None:
-    """Jacobi Forcing: a copy of the model that is right behind wrong tokens. Ctrl-C saves."""
+    """Train a copy of the model that is right even behind wrong tokens. Ctrl-C saves."""
     ready_folder(output, texts.samples)
     from paradecode_lab.training.jacobi.forcing import JacobiSettings, fit_jacobi
     from paradecode_lab.training.jacobi.states import JacobiStates, record_states

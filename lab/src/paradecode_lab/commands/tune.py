@@ -21,14 +21,18 @@ from paradecode.core.errors import InvalidInput
 @grouped
 def tune(
     loading: Loading,
-    output: Path = argument(Path("profile.json"), "The profile to write."),
-    workload: Path | None = option(None, "JSONL of {id, group, turns, max_tokens}; default: ours."),
+    output: Path = argument(Path("profile.json"), "Write the profile to this file."),
+    workload: Path | None = option(
+        None, "JSONL of {id, group, turns, max_tokens}; has a default.", sets="prompts"
+    ),
     per_group: PerGroup = None,
-    max_tokens: int = option(192, "Most tokens of an answer.", min=1),
-    seed: int = option(0, "Which prompts are held out."),
-    table: list[Path] | None = option(None, "An n-gram table to try: `train ngram-table`."),
-    head: list[Path] | None = option(None, "A draft head to try: `train head`, or published."),
-    costs: Path | None = option(None, "A profile whose search is to be repeated exactly."),
+    max_tokens: int = option(192, "Generate at most this many tokens of an answer.", min=1),
+    seed: int = option(0, "Seed that chooses the held-out prompts.", min=0),
+    table: list[Path] | None = option(None, "Also try this table of `train ngram-table`; repeat."),
+    head: list[Path] | None = option(None, "Also try this trained or published head; repeat."),
+    costs: Path | None = option(
+        None, "Repeat the search of this profile exactly, with its costs.", sets="profile"
+    ),
 ) -> None:
     """Search methods, fusions and settings by replay; confirm the best on held-out prompts."""
     from paradecode.engine.engine import Limits
@@ -44,7 +48,7 @@ def tune(
     writable("OUTPUT", output)
     prompts = first_of_each_group(load_prompts(workload), per_group)
     if len(prompts) < FEWEST:
-        raise InvalidInput("workload", len(prompts), f"give at least {FEWEST} prompts")
+        raise InvalidInput("--workload", len(prompts), f"give at least {FEWEST} prompts")
     _there("--table", table or ())
     _there("--head", head or ())
     known = Costs.of(Profile.load(costs).record.get("costs")) if costs else None

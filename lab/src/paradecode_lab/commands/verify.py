@@ -25,19 +25,19 @@ from paradecode.core.errors import InvalidInput
 def verify(
     loading: Loading,
     decoding: Decoding,
-    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: the package's."),
-    count: int | None = option(None, "How many of the prompts."),
-    max_tokens: int = option(64, "Tokens of each output compared."),
-    temperature: float = option(0.8, "Of the sampled half; 0: none."),
-    seed: int = option(0, "Another seed, another sample."),
-    samples: int = option(1000, "Requests at each place of the law."),
-    keep_going: bool = option(False, "Do not stop at the first difference."),
-    allow_near_ties: bool = option(False, "Let differences pass that rounding explains."),
+    prompts: Path | None = option(None, "JSONL of {id, group, turns}; default: our prompts."),
+    count: int | None = option(None, "Use this many of the prompts."),
+    max_tokens: int = option(64, "Compare this many tokens of each output."),
+    temperature: float = option(0.8, "Temperature of the sampled half; 0: all are greedy."),
+    seed: int = option(0, "Seed of sampling; another seed gives another sample."),
+    samples: int = option(1000, "Number of requests for each tested distribution."),
+    keep_going: bool = option(False, "Go on after the first difference."),
+    allow_near_ties: bool = option(False, "Accept differences that rounding explains."),
     as_json: Json = False,
 ) -> None:
-    """Certify that a decoder keeps its promise with this model on this machine.
+    """Certify that a decoder keeps its guarantee with this model on this machine.
 
-    Exit status: 0 it passed; 1 it failed, or claims no losslessness; 2 it cannot be tested so.
+    The exit status is 0 if it passed, 1 if it failed or promises nothing, 2 if it is untestable.
     """
     from paradecode.methods.choice import check_draft_model
     from paradecode.prompts import encoder

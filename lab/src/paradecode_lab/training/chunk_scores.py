@@ -9,7 +9,7 @@ import numpy as np
 from paradecode.core.noise import Purpose, key
 from paradecode.core.sampling import SamplingParams
 from paradecode.llm import LLM
-from paradecode.search.atts import ChunkedSample, ChunkScores
+from paradecode.search.strategies.atts import ChunkedSample, ChunkScores
 from paradecode_lab.training.decoding import Progress, decode_all
 
 

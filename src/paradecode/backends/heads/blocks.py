@@ -40,7 +40,7 @@ class _GrownBlocks:
 def grow_in_blocks(head: Head, growing: Sequence[GrowingTree], run: Run) -> int:
     """Read the committed rows, and draft blocks until no node is worth expanding.
 
-    There is no draft while fewer rows are known than see one another.
+    A tree gets no draft while its text has fewer rows than a block (``head.together``).
 
     Returns:
         The number of levels, at least 1.

@@ -201,15 +201,17 @@ class Transformer:
 
     def _placed_heads(self, x: Tensor, norm: str, part: Attention, rows: PackedRows) -> Tensor:
         """Return queries or keys [N, H, d] of [N, H * d], normed and rotated."""
-        if part.qk_norm == "all":
-            x = self._rms(x, norm)
+
+        def normed(heads: Tensor) -> Tensor:
+            if part.qk_norm == "all":
+                return self._rms(heads.flatten(1), norm).view_as(heads)
+            return self._rms(heads, norm) if part.qk_norm == "head" else heads
+
         heads = x.unflatten(1, (-1, part.head_dim))
-        normed = part.qk_norm == "head"
-        if normed and not part.norm_turned:
-            heads = self._rms(heads, norm)
+        heads = heads if part.norm_turned else normed(heads)
         if part.rope is not None:
             heads = rotate(heads, *rows.turns[part.rope])
-        return self._rms(heads, norm) if normed and part.norm_turned else heads
+        return normed(heads) if part.norm_turned else heads
 
     def _fed(self, name: str, part: Feed, h: Tensor, x: Tensor) -> Tensor:
         """Return what the MLP of a layer makes, or its experts, or both: [N, D] -> [N, D]."""
@@ -241,11 +243,17 @@ class Transformer:
 
     def _experts(self, h: Tensor, name: str, part: Feed, mixture: Mixture) -> Tensor:
         """Return the weighted sum of the experts chosen for each row: [N, D] -> [N, D]."""
-        weights, chosen = route(
-            F.linear(h.to(self.wide), self.w[name + "router"].to(self.wide)),
-            self.w[name + "router.bias"].to(self.wide) if mixture.bias else None,
-            mixture,
-        )
+        biases = [
+            self.w[name + part].to(self.wide) if given else None
+            for part, given in (("router.logit_bias", mixture.logit_bias),
+                                ("router.bias", mixture.bias))
+        ]  # fmt: skip
+        scores = F.linear(h.to(self.wide), self.w[name + "router"].to(self.wide), biases[0])
+        if mixture.score == "relu":
+            weights = self._rms(F.relu(scores), name + "router.norm")
+            every = torch.arange(mixture.experts, device=h.device).expand(weights.shape)
+            return self._sent(h, name, part, weights, every, torch.zeros_like(h))
+        weights, chosen = route(scores, biases[1], mixture)
         mixed = torch.zeros_like(h)
         if mixture.shared_size:
             mixed = self._mlp(h, name + "shared.", part)

@@ -179,9 +179,9 @@ def _bind(types: Values, name: str, value: ast.expr | None) -> None:
 
 
 def as_value(annotation: ast.expr | None) -> ast.expr | None:
-    """Return an expression with a value of the annotated type: ``"Shop
+    """Return an expression whose value has the annotated type.
 
-    None"`` gives ``Shop()``.
+    For example, ``"Shop | None"`` gives ``Shop()``.
     """
     match annotation:
         case ast.Constant(value=str(text)):

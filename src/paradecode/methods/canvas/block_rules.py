@@ -1,4 +1,4 @@
-"""Block rules: in which positions masks may be decided."""
+"""Block rules say in which positions of the canvas masks may be decided."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from paradecode.methods.parts import declare, parameter, text
 
 
 class Blocks:
-    """Says where masks may be decided. A dataclass; each request has its own object.
+    """A block rule says in which positions masks may be decided.
 
-    Fields declared with ``parameter`` or ``choice`` are settings: ``blocks=sliding(masks=16)``.
+    It is a dataclass, and each request has its own object. Fields declared with ``parameter`` or
+    ``choice`` are settings: ``blocks=sliding(masks=16)``.
 
     Attributes:
         clashes: see :class:`Policy`.
@@ -24,25 +25,28 @@ class Blocks:
     clashes: Mapping[str, str] = MappingProxyType({})
 
     def start(self, canvas: Canvas, block_length: int) -> None:
-        """Called before the first forward; ``block_length`` is the method's setting."""
+        """Prepare the rule before the first forward; ``block_length`` is the method's setting."""
         self.block_length = block_length
 
     def window(self, canvas: Canvas) -> Window:
-        """The window of the next forward; it must have a masked position."""
+        """Return the window of the next forward; it must have a masked position."""
         raise NotImplementedError
 
     def narrow(self, view: View) -> Window:
-        """The window after a forward: a part of that of ``view``, with a masked position."""
+        """Return the part of the view's window in which masks may be decided after its forward.
+
+        The part must have a masked position.
+        """
         return view.window
 
     def after(self, view: View, decision: Decision) -> None:
-        """Called after a decision was applied to the canvas."""
+        """Update the rule after a decision was applied to the canvas."""
 
 
 def limit(canvas: Canvas, start: int) -> int:
-    """One past the last position of a window that begins at ``start``.
+    """Return one past the last position that a window may have if it begins at ``start``.
 
-    In a model with its own blocks it is the end of a block, because rows were trained to see only
+    In a model with its own blocks this is the end of a block, because rows were trained to see only
     decided blocks before their own.
     """
     return canvas.reach(start + 1) if canvas.block > 1 else canvas.end
@@ -69,9 +73,9 @@ class FixedBlocks(Blocks):
 class Lead(FixedBlocks):
     """Fixed blocks; the first position of each block of the model is decided first, and alone.
 
-    Fast-dLLM v2's sampler (arXiv 2509.26328): the forward that computes a finished block from its
-    final tokens also says what the next block begins with, for the model's logits are shifted. For
-    other models, and inside of a block, this is ``fixed``.
+    This is the sampler of Fast-dLLM v2 (arXiv 2509.26328). Its model's logits are shifted, so the
+    forward that computes a finished block from its final tokens also predicts the first position of
+    the next block. In all other blocks, and for all other models, this rule is ``fixed``.
     """
 
     def window(self, canvas: Canvas) -> Window:
@@ -84,7 +88,7 @@ class Lead(FixedBlocks):
 
 @declare("blocks", "full", paper="Dream", arxiv="2508.15487")
 class Full(Blocks):
-    """The whole canvas is one block: Dream's way (arXiv 2508.15487)."""
+    """The whole canvas is one block, as in Dream (arXiv 2508.15487)."""
 
     def window(self, canvas: Canvas) -> Window:
         return Window(canvas.start, canvas.end)
@@ -101,20 +105,21 @@ LEFT = (
 
 @declare("blocks", "sliding", paper="Deferred Commitment Decoding", arxiv="2601.02076")
 class Sliding(Blocks):
-    """The first masks of the canvas, wherever they are: an unsure position holds nothing up.
+    """The window holds the next masks of the canvas, so that an unsure position delays no other.
 
     Deferred Commitment Decoding (arXiv 2601.02076): the window begins with the first mask and ends
-    behind the ``masks``-th one, but is at most ``width`` positions wide. With a width as large as
-    the canvas it is the window of Window-Diffusion (arXiv 2601.20332), whose cache is ``window``.
-    For a model with blocks of its own the window stays inside one of them.
+    behind the ``masks``-th one, but is at most ``width`` positions wide. If ``width`` is as large
+    as the canvas, this is the window of Window-Diffusion (arXiv 2601.20332), whose cache is
+    ``window``. For a model with blocks of its own the window stays inside one of them.
 
-    It is one block to caches and schedules: nothing is refreshed because the window moves.
+    Caches and schedules treat the sliding window as one block: nothing is refreshed because the
+    window moves.
     """
 
     clashes = MappingProxyType({"cache=dual": LEFT})
 
-    masks: int = parameter(16, 1, 1 << 20, "masks in the window")
-    width: int = parameter(128, 1, 1 << 20, "most positions from its first mask to its end")
+    masks: int = parameter(16, 1, 1 << 20, "number of masks in the window")
+    width: int = parameter(128, 1, 1 << 20, "most positions of the window from its first mask on")
 
     def window(self, canvas: Canvas) -> Window:
         masked = np.flatnonzero(canvas.masked)[: self.masks]
@@ -126,11 +131,11 @@ class Sliding(Blocks):
 # Blocks that end where the model expects a sentence, a line or a step to end.
 
 NEWLINE = "198"
-"""The line feed of the vocabularies of GPT-2, Llama 3, Qwen, SmolLM2 and LLaDA."""
+"""Token id of the line feed in the vocabularies of GPT-2, Llama 3, Qwen, SmolLM2 and LLaDA."""
 
 
 def read_tokens(text: str) -> np.ndarray:
-    """Token ids in a text such as ``'198 271'``; raises ValueError for any other text."""
+    """Return the token ids of a text such as ``'198 271'``; raise ValueError for any other text."""
     numbers = text.split()
     if not all(n.isascii() and n.isdecimal() and len(n) < 10 for n in numbers):
         raise ValueError("give token ids separated by spaces, as in '198 271'")
@@ -141,20 +146,21 @@ def read_tokens(text: str) -> np.ndarray:
 class Adaptive(Blocks):
     """AdaBlock (arXiv 2509.26432): a block ends with the most confident delimiter just ahead.
 
-    The first forward of a block looks at the next ``ahead`` of the output. If the delimiter that is
-    proposed there with the highest confidence reaches ``threshold``, the block ends with it, and
-    otherwise after ``block_length`` positions. That same forward commits the block's first tokens.
+    The first forward of a block looks at the next ``ahead`` positions of the output. If the
+    delimiter that is proposed there with the highest confidence reaches ``threshold``, the block
+    ends with it. Otherwise the block ends after ``block_length`` positions. The same forward also
+    commits the first tokens of the block.
 
-    In the paper's algorithm the look-ahead is a share of what was decoded so far; in its code, and
-    here, it is a share of the whole output. For a model with blocks of its own a block stays inside
-    one of them.
+    In the paper's algorithm ``ahead`` is a share of what was decided so far; in its code, and here,
+    it is a share of the whole output. For a model with blocks of its own a block stays inside one
+    of them.
     """
 
     threshold: float = parameter(
         0.3, 0.0, 1.01, "confidence at which a delimiter ends the block; Dream: 0.5"
     )
     ahead: float = parameter(
-        0.25, 0.0, 1.0, "part of the output in which delimiters are looked for"
+        0.25, 0.0, 1.0, "share of the output in which a delimiter may end the block"
     )
     delimiters: str = text(read_tokens, "token ids, as in '198 271'; by default 198, a line feed")
 
@@ -180,7 +186,7 @@ class Adaptive(Blocks):
         return Window(self._first, min(self._end, view.canvas.end), self._block)
 
     def _length(self, view: View) -> int:
-        """Length of the block that begins, in positions."""
+        """Return the length of the block that begins, in positions."""
         near = view.eligible & (view.positions < self._first + self._reach)
         found = np.flatnonzero(near & np.isin(view.proposals, self._ids))
         if len(found):

@@ -18,11 +18,13 @@ from paradecode.core.sampling import SamplingParams, penalties
 from paradecode.methods.canvas.feasible import Marks, Positions, Rules, Tokens, rules_of
 
 NOTHING = -1
-"""Value in :attr:`Canvas.stored` of a position that has no keys and values in the cache."""
+"""The value in :attr:`Canvas.stored` of a position without cached keys and values."""
 
 
 class Canvas:
-    """Prompt and output as one row of N positions; slot i of the K/V cache is position i.
+    """The prompt and the output of a request as one row of N positions.
+
+    Slot i of the K/V cache belongs to position i.
 
     Args:
         prompt: int32 [P].
@@ -69,9 +71,9 @@ class Canvas:
 
     @classmethod
     def of(cls, seq: TokenSequence) -> Canvas:
-        """The canvas of a request, as long as ``max_tokens`` and the context allow.
+        """Return the canvas of a request, as long as ``max_tokens`` and the context allow.
 
-        For a model with its own blocks it ends with a whole block.
+        For a model with its own blocks the canvas ends with a whole block.
 
         Raises:
             InvalidInput: if the model is not a masked diffusion model.
@@ -97,7 +99,7 @@ class Canvas:
         return canvas
 
     def copy(self) -> Canvas:
-        """An independent copy."""
+        """Return an independent copy."""
         other = copy(self)
         other.tokens, other.masked = self.tokens.copy(), self.masked.copy()
         other.stored = self.stored.copy()
@@ -105,31 +107,31 @@ class Canvas:
 
     @property
     def end(self) -> int:
-        """N: one past the last position."""
+        """Return N, which is one past the last position."""
         return len(self.tokens)
 
     @property
     def edge(self) -> int:
-        """The first masked position, or N; everything before it is text."""
+        """Return the first masked position, or N; everything before it is text."""
         masks = self.masked.argmax()
         return int(masks) if self.masked[masks] else self.end
 
     @property
     def final(self) -> Marks:
-        """bool [N]: positions that are decided and cached with their present token."""
+        """Return bool [N]: positions that are decided and cached with their present token."""
         return ~self.masked & (self.stored == self.tokens)
 
     @property
     def cached(self) -> Marks:
-        """bool [N]: positions with stored keys and values, which may be stale."""
+        """Return bool [N]: positions with stored keys and values, which may be stale."""
         return self.stored != NOTHING
 
     def reach(self, end: int) -> int:
-        """One past the last row that rows before ``end`` may see."""
+        """Return one past the last row that rows before ``end`` may see."""
         return min(-(-end // self.block) * self.block, self.end) if self.block else self.end
 
     def commit(self, positions: Positions, tokens: Tokens) -> None:
-        """Decide masked positions."""
+        """Write the tokens at masked positions, which are then decided."""
         twice = len(positions) > 1 and (np.diff(np.sort(positions)) == 0).any()
         if twice or not self.masked[positions].all():
             raise DecoderError("a policy may commit masked positions only, each of them once")
@@ -181,7 +183,7 @@ class Window:
 
     @property
     def shared(self) -> slice:
-        """The positions that share the planned steps of the block."""
+        """Return the positions that share the planned steps of the block."""
         return slice(*(self.span or (self.start, self.end)))
 
 
@@ -239,35 +241,35 @@ class View:
 
     @cached_property
     def margin(self) -> Scores:
-        """float64 [K]: probability of the best token minus that of the second best."""
+        """Return float64 [K]: probability of the best token minus that of the second best."""
         return self.logits.margin()
 
     @cached_property
     def entropy(self) -> Scores:
-        """float64 [K]: entropy of each row, in nats."""
+        """Return float64 [K]: the entropy of each row, in nats."""
         return self.logits.entropy()
 
     @cached_property
     def gap(self) -> Scores:
-        """float64 [K]: best logit minus second best logit."""
+        """Return float64 [K]: the best logit minus the second best logit."""
         values = self.logits.top_k(2)[1].astype(np.float64)
         return values[:, 0] - values[:, -1]
 
     @property
     def inside(self) -> Marks:
-        """bool [K]: positions in the window, masked or not."""
+        """Return bool [K]: positions in the window, masked or not."""
         return (self.positions >= self.window.start) & (self.positions < self.window.end)
 
     def uniform(self, step: int) -> Scores:
-        """float64 [K]: noise of (seed, step, position) in (0, 1); for random orders."""
+        """Return float64 [K]: noise of (seed, step, position) in (0, 1), for random orders."""
         return uniform(key(self.seed, step, Purpose.ORDER), self.positions)
 
     def gumbel(self, step: int) -> Scores:
-        """float64 [K]: Gumbel noise of (seed, step, position)."""
+        """Return float64 [K]: Gumbel noise of (seed, step, position)."""
         return gumbel(key(self.seed, step, Purpose.ORDER), self.positions)
 
     def best(self, scores: NDArray[np.floating], count: int) -> Positions:
-        """The ``count`` eligible positions with the highest scores, best first.
+        """Return the ``count`` eligible positions with the highest scores, best first.
 
         Args:
             scores: [K]; equal ones go by position, the lowest first.
@@ -277,27 +279,27 @@ class View:
         return self.positions[rows[order[: max(count, 0)]]]
 
     def rows(self, positions: Positions) -> Positions:
-        """int64: the rows of some observed positions."""
+        """Return int64: the row of the view that belongs to each observed position."""
         return np.searchsorted(self.positions, positions)
 
     def within(self, window: Window) -> View:
-        """The same forward with another window."""
+        """Return the view of the same forward with another window."""
         inside = (self.positions >= window.start) & (self.positions < window.end)
         return replace(self, window=window, eligible=inside & self.canvas.masked[self.positions])
 
     def tokens(self, decision: Decision) -> Tokens:
-        """int32: the token for each position that a decision commits."""
+        """Return int32: the token for each position that a decision commits."""
         proposed = self.proposals.take(self.rows(decision.commit), mode="clip")
         return proposed if decision.tokens is None else decision.tokens
 
     def or_best(self, decision: Decision) -> Decision:
-        """The decision; if it would do nothing, it commits the most confident position instead."""
+        """Return the decision; an empty one commits the most confident position instead."""
         if len(decision.commit) or len(decision.revoke):
             return decision
         return replace(decision, commit=self.best(self.confidence, 1), tokens=None)
 
     def and_also(self, decision: Decision, rows: NDArray[np.integer | np.bool_]) -> Decision:
-        """The decision with the proposals of some more rows to commit."""
+        """Return the decision, which also commits the proposals of ``rows``."""
         return replace(
             decision,
             commit=np.concatenate([decision.commit, self.positions[rows]]),
@@ -307,7 +309,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The decision of a policy.
+    """A policy's decision after a forward: which positions change, and how.
 
     Attributes:
         commit: masked, observed positions. If there are none and nothing is revoked, the most
@@ -329,21 +331,21 @@ class Decision:
 # Turns logits into a proposed token for each position.
 
 Fuse = Callable[[Logits, Positions], Logits]
-"""A policy's change of logits [K, V] (after biases) for positions [K]; returns logits."""
+"""A policy's change of the logits [K, V] (after biases) of positions [K]; it returns logits."""
 
 
 def propose(
     seq: TokenSequence, canvas: Canvas, raw: Logits, positions: Positions, fuse: Fuse
 ) -> tuple[Tokens, Scores, Logits]:
-    """A token for each of ``positions`` [K] from the model's logits ``raw`` [K, V].
+    """Choose a token for each of ``positions`` [K] from the model's logits ``raw`` [K, V].
 
     Returns int32 [K] tokens, their probabilities float64 [K], and the logits they came from.
 
     The steps in order: the mask token is banned; biases and penalties are added (for tokens decided
-    anywhere on the canvas); ``fuse``; the constraint bans tokens after which the rest could not be
-    filled; temperature, top-k, top-p and min-p choose the token with the noise of (seed, position).
-    Equal logits give a position the same token again, in any batch and with any policy. The
-    confidence is the probability before temperature.
+    anywhere on the canvas); ``fuse`` changes the logits; the constraint bans tokens after which the
+    canvas could not be filled; temperature, top-k, top-p and min-p choose the token with the noise
+    of (seed, position). Equal logits give a position the same token again, in any batch and with
+    any policy. The confidence is the probability before temperature.
     """
     logits = fuse(raw.with_bias(_biases(seq, canvas, raw, positions)), positions)
     if canvas.rules is not None:
@@ -373,7 +375,7 @@ def _biases(
 
 
 def _bans(canvas: Canvas, rules: Rules, positions: Positions) -> list[Bias | None]:
-    """Minus infinity for tokens that the constraint forbids at each position."""
+    """Return biases of minus infinity for tokens that the constraint forbids at a position."""
     allowed = rules.allowed(canvas.tokens, canvas.masked, positions)
     allowed[:, canvas.mask_token] = False
     forbidden = [np.flatnonzero(~row).astype(np.int32) for row in allowed]
@@ -385,7 +387,7 @@ def _sparse(added: dict[int, float]) -> Bias:
 
 
 def _penalties(params: SamplingParams, canvas: Canvas, raw: Logits) -> Bias:
-    """Token ids [m] and what is added to them in each row [K, m]."""
+    """Return token ids [m] and what the penalties add to them in each row [K, m]."""
     decided = ~canvas.masked
     output = canvas.tokens[canvas.start :][decided[canvas.start :]]
     ids = np.unique(canvas.tokens[decided] if params.repetition_penalty != 1.0 else output)
@@ -395,10 +397,10 @@ def _penalties(params: SamplingParams, canvas: Canvas, raw: Logits) -> Bias:
 
 
 def _joined(bias: Bias, ids: Tokens, changes: NDArray[np.float32]) -> Bias:
-    """The sum of a bias and of ``changes`` [K, m] to ascending ``ids`` [m]: ids [n], and additions
-    [K, n].
+    """Add ``changes`` [K, m] to a bias; they belong to ascending ``ids`` [m].
 
-    A banned token stays banned: finite changes do not lift minus infinity.
+    Returns the sum as token ids [n] and additions [K, n]. A banned token stays banned: finite
+    changes do not lift minus infinity.
     """
     every = np.union1d(bias[0], ids).astype(np.int32)
     total = np.zeros((len(changes), len(every)), np.float32)

@@ -1,4 +1,4 @@
-"""A constraint on a canvas: a token may be decided only if the rest can still be filled in.
+"""A constraint on a canvas allows a token only if the rest of the canvas can still be filled.
 
 The output has n positions, and some of them are decided, in any order. ``ahead[i]`` has the states
 of the constraint's automaton that some filling of the first i positions leads to, and ``back[i]``
@@ -22,7 +22,7 @@ from paradecode.core.errors import InvalidInput
 Tokens = NDArray[np.int32]
 Positions = NDArray[np.int64]
 Marks = NDArray[np.bool_]
-"""A set of positions of a canvas [N], of rows of a view [K], or of states."""
+"""A bool array that marks positions of a canvas [N], rows of a view [K], or states."""
 Steps = tuple[NDArray[np.int64], NDArray[np.int64]]
 Columns = NDArray[np.int64]
 NOWHERE: Steps = (np.empty(0, np.int64), np.empty(0, np.int64))
@@ -30,7 +30,9 @@ END_IT = "let a token end it (leave out ignore_eos, or give stop_token_ids)"
 
 
 def rules_of(seq: TokenSequence, length: int, mask_token: int) -> Rules | None:
-    """The rules of a request for an output of ``length`` positions; None without a constraint.
+    """Return the rules of a request for an output of ``length`` positions.
+
+    Without a constraint the result is None.
 
     Raises:
         InvalidInput: the constraint is not an automaton, or it has no text of at most ``length``
@@ -60,12 +62,13 @@ def rules_of(seq: TokenSequence, length: int, mask_token: int) -> Rules | None:
 
 
 class Rules:
-    """Says which tokens fit a canvas. No answer depends on an earlier one, so copies share the
-    object.
+    """The rules say which tokens fit a canvas.
+
+    No answer depends on an earlier one, so copies of a canvas share the object.
 
     Args:
         automaton: automaton of the constraint.
-        ends: token ids that end the text; only such tokens may follow the first one.
+        ends: token ids that end the text; behind the first of them only such tokens may follow.
         start, length: start of the output, and the number of positions that the request may show.
         least: number of positions, from the first, that may not end the output.
         never: token ids that no position gets: the mask token.
@@ -111,12 +114,12 @@ class Rules:
         return self
 
     def fits(self, tokens: Tokens, masked: Marks) -> bool:
-        """Whether a canvas (tokens and masks [N], prompt included) can be completed."""
+        """Return whether a canvas (tokens and masks [N], prompt included) can be completed."""
         ahead, back = self._sets(self._output(tokens, masked))
         return bool((ahead[0] & back[0]).any())
 
     def allowed(self, tokens: Tokens, masked: Marks, positions: Positions) -> Marks:
-        """bool [K, V]: the tokens that fit each of ``positions``, decided or not.
+        """Return bool [K, V]: the tokens that fit each of ``positions``, decided or not.
 
         Each position is checked alone: two tokens that fit need not fit together.
         """
@@ -139,8 +142,7 @@ class Rules:
     def together(
         self, tokens: Tokens, masked: Marks, positions: Positions, chosen: Tokens
     ) -> Marks:
-        """bool [K]: entry k says that the k-th of ``chosen`` fits together with the earlier ones
-        that fit."""
+        """Return bool [K]: whether each of ``chosen`` fits with the earlier ones that fit."""
         columns = self._output(tokens, masked)
         ahead, back = (sets.copy() for sets in self._sets(columns))
         keep = np.ones(len(positions), bool)
@@ -159,14 +161,16 @@ class Rules:
         return keep
 
     def _output(self, tokens: Tokens, masked: Marks) -> Columns:
-        """int64 [n]: the column of each decided token of the output, :data:`DEAD` where masked."""
+        """Return int64 [n]: the column of each decided output token, :data:`DEAD` where masked."""
         end = min(self.start + self.length, len(tokens))
         known = self.columns[tokens[self.start : end]]
         return np.where(masked[self.start : end], DEAD, known).astype(np.int64)
 
     def _sets(self, columns: Columns) -> tuple[Marks, Marks]:
-        """bool [n + 1, S] twice: ``ahead`` and ``back``, made by changing those of the last
-        canvas."""
+        """Return ``ahead`` and ``back``, each bool [n + 1, S].
+
+        They are updated from those of the last canvas.
+        """
         if self._known is not None and len(self._known[0]) == len(columns):
             before, ahead, back = self._known
             changed = np.flatnonzero(before != columns).tolist()
@@ -207,8 +211,7 @@ class Rules:
             back[at] = before
 
     def _steps(self, column: int, at: int) -> Steps:
-        """The moves between states by tokens of a column, or by any token where the position is
-        masked."""
+        """Return the moves between states by tokens of a column, or at a mask by any token."""
         if column == DEAD:
             return self._text if at < self.least else self._any
         if at < self.least and column == self.table.shape[1] - 1:
@@ -219,7 +222,7 @@ class Rules:
         return self._moves[column]
 
     def _edges(self, table: NDArray[np.int32]) -> Steps:
-        """The moves between states by any token of a table."""
+        """Return the moves between states by any token of a table."""
         origins, through = np.nonzero(table != DEAD)
         pairs = np.unique(origins * len(table) + table[origins, through])
         return pairs // len(table), pairs % len(table)

@@ -1,4 +1,4 @@
-"""Makes the forward that a cache rule's plan describes, and one of several canvases."""
+"""Makes the forward that a cache rule's plan describes, and one forward for several canvases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paradecode.methods.canvas.feasible import Marks, Positions, Tokens
 
 
 def forward_of(canvas: Canvas, plan: RowPlan, positions: Positions) -> Forward:
-    """The forward of a plan, whose logits [K, V] predict ``positions`` int64 [K].
+    """Return the forward of a plan; its logits [K, V] predict ``positions`` int64 [K].
 
     Raises:
         DecoderError: if the plan contradicts the canvas.
@@ -44,14 +44,17 @@ def forward_of(canvas: Canvas, plan: RowPlan, positions: Positions) -> Forward:
 def ordered(
     canvas: Canvas, given: Marks, known: Positions, tokens: Tokens, asked: Positions
 ) -> Forward:
-    """Rows of ``tokens`` at ``known``, and behind them rows of the masks ``asked``, in a given
-    order.
+    """Return a forward of known tokens and masks in which each row sees the tokens before it.
 
-    Each row sees the tokens before it: first those that were ``given``, then those to its left.
+    The rows of ``tokens`` at the positions ``known`` come first, then rows of the masks ``asked``.
+    The order of the tokens is: first those that were ``given``, then the others from left to right.
     Given tokens see one another as the model's attention allows. A mask sees itself, but no other
-    mask. In a model that shifts, the row to the left predicts a masked position, so that token has
-    a second row, or a mask has it where the token is unknown. This second row does not see the
-    first one, unless the first one is cached, because all rows see the cache.
+    mask.
+
+    In a model that shifts, the row to the left of a masked position predicts it. This row is added
+    once more for each mask, with the token there, or with a mask where the token is unknown. The
+    added row does not see the first one, unless the first one is cached, because all rows see the
+    cache.
     """
     at, count = np.concatenate([known, asked - canvas.shift]), len(known)
     seen: Marks = np.eye(len(at), dtype=bool)
@@ -91,8 +94,10 @@ def _attention(canvas: Canvas) -> Attend | BlockCausal:
 # Several canvases in one forward.
 
 MOST_ROWS = 4096
-"""The most rows that the canvases of one forward have together. Its visibility mask is this large
-in both directions."""
+"""The most rows that the canvases of one forward have together.
+
+The forward's visibility mask is as large in both directions.
+"""
 
 
 def run_branches(
@@ -122,12 +127,12 @@ def run_branches(
 def instead(
     forward: Forward, canvas: Canvas, rows: NDArray[np.int64] | slice = slice(None)
 ) -> Forward:
-    """The forward with the tokens of another canvas, of which only some rows give logits."""
+    """Return the forward with the tokens of another canvas; only ``rows`` of it give logits."""
     return replace(forward, tokens=canvas.tokens[_positions(forward)], logits=_asked(forward)[rows])
 
 
 def together(forwards: Sequence[Forward]) -> Forward:
-    """One forward with the rows of all ``forwards``, in which no canvas sees another one."""
+    """Return one forward with the rows of all ``forwards``, in which no canvas sees another one."""
     starts = np.cumsum([0, *(len(f.tokens) for f in forwards)]).tolist()
     mask = np.zeros((starts[-1], starts[-1]), bool)
     for start, forward in zip(starts, forwards, strict=False):
@@ -150,7 +155,7 @@ def together(forwards: Sequence[Forward]) -> Forward:
 
 
 def _among(forward: Forward) -> NDArray[np.bool_]:
-    """bool [K, K]: entry (i, j) says that row i of the forward sees its row j."""
+    """Return bool [K, K]: entry (i, j) says that row i of the forward sees its row j."""
     at, attend = _positions(forward), forward.attend
     if isinstance(attend, BlockCausal):
         at = at // attend.size

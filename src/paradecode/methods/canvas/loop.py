@@ -38,12 +38,12 @@ from paradecode.methods.parts import (
 )
 
 PATIENCE = 16
-"""Forwards that a request may use for each position of its canvas, unless its loop allows more."""
+"""The forwards that a request may use for each canvas position, unless its loop allows more."""
 
 
 @dataclass
 class Unmask:
-    """A commit policy with its block rule and its cache; each request has its own object.
+    """The loop of a commit policy with its block rule and its cache; each request has its own.
 
     Args:
         block_length: for block rules; 0 takes the model's own, or 32.
@@ -62,8 +62,10 @@ class Unmask:
 
     @property
     def patience(self) -> int:
-        """Forwards that are allowed for each position. More of them would mean that the policy
-        never ends."""
+        """Return the number of forwards that are allowed for each position.
+
+        A request that needs more is taken for one whose policy never ends.
+        """
         return PATIENCE
 
     def decode(self, seq: TokenSequence) -> Steps:
@@ -87,7 +89,7 @@ class Unmask:
         return self.canvas
 
     def plan(self) -> tuple[Window, RowPlan]:
-        """The window in which masks may be decided next, and the plan of its forward."""
+        """Return the window in which masks may be decided next, and the plan of its forward."""
         window = self.blocks.window(self.canvas)
         return window, self.cache.plan(self.canvas, window)
 
@@ -99,12 +101,12 @@ class Unmask:
         return self.read(window, plan.refresh, positions, reply.logits)
 
     def ask(self, window: Window, plan: RowPlan) -> tuple[Forward, Positions]:
-        """The forward of a plan, and the positions [K] that the rows of its logits predict."""
+        """Return the forward of a plan, and the positions [K] that its logits predict."""
         positions = np.flatnonzero(_observed(self.canvas, window, plan, self.policy))
         return forward_of(self.canvas, plan, positions), positions
 
     def store(self, plan: RowPlan) -> None:
-        """Note the cached rows of a forward that ran."""
+        """Record which rows are cached after a forward ran."""
         self.canvas.stored = np.where(plan.store, self.canvas.tokens, self.canvas.stored)
 
     def read(
@@ -115,7 +117,7 @@ class Unmask:
         logits: Logits,
         canvas: Canvas | None = None,
     ) -> View:
-        """The proposals of ``logits`` [K, V], which predict ``positions`` [K].
+        """Return the view of ``logits`` [K, V], which predict ``positions`` [K].
 
         Args:
             canvas: the canvas of the forward, if it is not that of the request.
@@ -137,7 +139,10 @@ class Unmask:
         ).within(window)
 
     def narrow(self, view: View, window: Window | None = None) -> View:
-        """The view of ``window``, by default the one of the block rule, with its counts."""
+        """Return the view with another window and its counts.
+
+        The default is the block rule's window after this forward.
+        """
         view = view.within(window or self.blocks.narrow(view))
         return replace(view, progress=self._pace.at(view.window))
 
@@ -155,17 +160,16 @@ class Unmask:
 
     @property
     def shown(self) -> int:
-        """One past the last position whose text was shown."""
+        """Return one past the last position whose text was shown."""
         return self._shown.shown
 
     def hold(self, more: bool) -> None:
-        """Say whether the window may still be corrected, in which case its text is not shown
-        yet."""
+        """Set whether the window may still be corrected; then its text is not shown yet."""
         self._shown.held = self._shown.open = more
 
 
 def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> Marks:
-    """bool [N]: the positions whose logits are asked for."""
+    """Return bool [N]: the positions whose logits the forward returns."""
     wanted = (plan.rows if plan.about is None else plan.about).copy()
     wanted[: canvas.start] = False
     if policy.observes != "canvas":
@@ -189,11 +193,11 @@ def decided(policy: Policy, view: View) -> Generator[Apply, Any, Decision]:
 
 
 def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
-    """The part of a decision after which the rest of the canvas can still be filled.
+    """Return the part of a decision after which the rest of the canvas can still be filled.
 
-    Proposals fit one by one, but not always together. They are checked in order of confidence,
-    those for masked positions before corrections. A correction that does not fit is left out. If
-    nothing is left, the most confident eligible proposal that fits is committed.
+    Each proposal fits alone, but not always together with others. They are checked in order of
+    confidence, those for masked positions before corrections. A correction that does not fit is
+    left out. If nothing is left, the most confident eligible proposal that fits is committed.
     """
     canvas, commit = view.canvas.copy(), decision.commit
     corrected = np.isin(commit, decision.revoke)
@@ -243,7 +247,7 @@ class Pace:
         self.masks = self._first = self._before = self._block_masks = 0
 
     def at(self, window: Window) -> Progress:
-        """The counts before the decision of a forward in ``window``."""
+        """Return the counts before the decision of a forward in ``window``."""
         masked, canvas = self.canvas.masked, self.canvas
         if self._block is None:
             self.masks = int(masked.sum())
@@ -306,7 +310,7 @@ class ShownText:
         )
 
     def _proposed(self, view: View) -> tuple[tuple[int, int, float], ...]:
-        """The proposals for positions that are still masked."""
+        """Return the proposals for positions that are still masked."""
         inside = view.positions < self.canvas.end
         inside[inside] = self.canvas.masked[view.positions[inside]]
         offsets = view.positions[inside] - self.canvas.start
@@ -314,7 +318,7 @@ class ShownText:
         return tuple(zip(offsets.tolist(), tokens.tolist(), confidences.tolist(), strict=True))
 
     def _log(self, raw: Logits, rows: Positions, decided: Positions) -> None:
-        """Keep the log-probabilities of the forward that decided these positions."""
+        """Store the log-probabilities of the forward that decided these positions."""
         count, tokens = self.seq.params.logprobs or 0, self.canvas.tokens[decided].tolist()
         reports = token_logprobs(raw, rows.tolist(), tokens, count)
         self._logprobs.update(zip(decided.tolist(), reports, strict=True))
@@ -335,8 +339,8 @@ NAMES = {
 class CanvasSettings:
     """The settings of every canvas method."""
 
-    steps: int = parameter(0, 0, 1 << 20, "forwards planned for the canvas; 0: one per token")
-    block_length: int = parameter(0, 0, 1 << 20, "tokens of a block; 0: the model's own, or 32")
+    steps: int = parameter(0, 0, 1 << 20, "forwards planned for the canvas; 0: one for each token")
+    block_length: int = parameter(0, 0, 1 << 20, "tokens of a block; 0: the model's block, or 32")
     blocks: str = part("fixed", "blocks", "which positions are eligible")
     cache: str = part("none", "cache", "which keys and values are not computed anew")
 
@@ -352,7 +356,7 @@ def policy(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     **about: Any,
 ) -> Callable[[Class], Class]:
-    """Class decorator: make a :class:`Policy` dataclass available as the method ``name``.
+    """Decorate a :class:`Policy` dataclass, which becomes available as the method ``name``.
 
     Args:
         names: other engines' names of settings -> ours.
@@ -398,7 +402,7 @@ def policy(
 
 
 def _check_clashes(where: str, kind: str, text: str, clashes: Iterable[Mapping[str, str]]) -> None:
-    """Raise InvalidInput if one of the parts cannot work with the chosen one."""
+    """Raise InvalidInput if one of the chosen parts cannot work with another chosen part."""
     name = text.partition("(")[0].strip()
     keys = [f"{kind}={name}"]
     if name != getattr(CanvasSettings(), kind):

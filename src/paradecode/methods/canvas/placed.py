@@ -31,7 +31,9 @@ def _number(text: str) -> bool:
 
 
 def place(canvas: Canvas, text: str, where: str) -> int:
-    """Commit the tokens that ``text`` names; returns one past their last position, or the start.
+    """Commit the tokens that ``text`` names.
+
+    Returns one past their last position, or the start of the output if there are none.
 
     Args:
         where: name of the setting, for errors.

@@ -33,7 +33,7 @@ class Needs:
         draws: the drafter can sample its tree from a distribution q and keep q, for verifiers that
             test p / q (``offer.draws``). Trees of other drafters count as chosen by a rule.
         levels: the drafter grows its tree with a model, level by level, and asks ``offer.budget``
-            before each level whether another one pays.
+            before each level whether another one is worth its time.
         heads: the drafter runs a trained head. The head's time is spent before its tree can be
             judged.
         runs: names of the models whose tentative rows (keys and values) the drafter uses. Only one
@@ -94,8 +94,8 @@ class Budget:
     """Decides how large drafts are. Each request has its own object, which may learn.
 
     The loop calls ``limit``, ``cut`` and ``observe`` for every drafter. A drafter that runs a model
-    pays for each level of its tree, so it also calls ``expand`` before each forward and ``grow``
-    after it.
+    spends time on each level of its tree. It therefore also calls ``expand`` before each forward
+    and ``grow`` after it.
 
     This base class keeps the ``count`` most promising nodes: those of largest *reach*. The reach of
     a node is the probability that it and its ancestors are accepted. While a tree grows, a node is

@@ -22,9 +22,9 @@ class Fused(Drafter):
 
     Each drafter is asked for a draft of the full size, and the most promising nodes of all drafts
     are kept. Drafters that run a model come last. They draft only if the budget decides that their
-    forward still pays after the drafts that cost nothing, because they are meant for text that has
-    nothing to copy (CopySpec's precedence, arXiv 2502.08923; the hybrid of SuffixDecoding, arXiv
-    2411.04975).
+    forward is worth its time beside the drafts that cost nothing, because they are meant for text
+    that has nothing to copy (CopySpec's precedence, arXiv 2502.08923; the hybrid of SuffixDecoding,
+    arXiv 2411.04975).
 
     After a verification each drafter sees the results of its own nodes, as if there were no other
     nodes, unless it needs all rows.

@@ -158,10 +158,10 @@ class HeadDrafter(ModelDrafter):
     kinds: ClassVar[tuple[str, ...]]
 
     head: str = local_path("folder of the head, or a GGUF draft")
-    width: int = parameter(4, 1, 16, "candidates of each node, and nodes that a level expands")
-    depth: int = parameter(6, 1, 16, "most levels; a draft in one forward has as many")
-    vocabulary: int = parameter(0, 0, 1 << 20, "tokens it may guess, the lowest ids; 0 for all")
-    dtype: str = choice("q8", ("q8", "q4"), "of its matrices, on the native core")
+    width: int = parameter(4, 1, 16, "candidates of each node, and of nodes that a level expands")
+    depth: int = parameter(6, 1, 16, "levels of a draft; the most, or exactly in one forward")
+    vocabulary: int = parameter(0, 0, 1 << 20, "number of lowest token ids it may draft; 0 for all")
+    dtype: str = choice("q8", ("q8", "q4"), "type of the head's matrices in the native core")
     _memory: Memory = field(default_factory=Memory, init=False, repr=False)
     _rows: list[tuple[Array, NDArray[np.int64]]] = field(
         default_factory=list, init=False, repr=False
@@ -235,7 +235,7 @@ class HeadDrafter(ModelDrafter):
             self._look(seq, head)
 
     def _look(self, seq: TokenSequence, head: Head) -> None:
-        """Ask the target for the states of the coming rows, if drafts may pay."""
+        """Ask the target for the states of the coming rows, if drafts may be worth their time."""
         if not self.hidden and self.offer.budget.wants_states(seq, head.pace.draft):
             self.hidden = head.taps
 

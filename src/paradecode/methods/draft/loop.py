@@ -111,7 +111,7 @@ OLD_NAMES = {
     "acceptance_head": ("specdec++", "head"),
     "tree_selector": ("delayed", "selector"),
 }
-"""Loop settings that belong to a budget, each with the budget's name (None: any) and setting."""
+"""Old name of a loop setting -> the budget that has it now (None: any), and its name there."""
 
 
 @dataclass
@@ -119,8 +119,8 @@ class DraftSettings:
     """Settings that users may give to every draft-and-verify method."""
 
     num_speculative_tokens: int = parameter(8, 0, MAX_DRAFT, "most draft tokens in one forward")
-    budget: str = part(BUDGET, "budget", "auto verifies what pays, fixed all")
-    threshold: float = parameter(0.4, 0.0, 1.0, "confidence: least sure; specdec++: most risk")
+    budget: str = part(BUDGET, "budget", "auto verifies nodes that gain time, fixed verifies all")
+    threshold: float = parameter(0.4, 0.0, 1.0, "confidence: least probability; specdec++: risk")
     acceptance_head: str = local_path("head for specdec++, by `paradecode train acceptance-head`")
     tree_selector: str = local_path("selector for delayed, by `paradecode train tree-selector`")
     verifier: str = part(VERIFIER, "verifier", "rule that accepts draft tokens")

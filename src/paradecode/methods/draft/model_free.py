@@ -28,9 +28,9 @@ DEFAULT = "smollm2-135m-instruct"
 """Name of the model whose priors are used for models that were not measured."""
 
 Priors = Mapping[str, tuple[float, ...]]
-"""For each group of drafters (``copying``, ``stand``): the acceptance of its kinds of evidence.
+"""Acceptance rates for each group of drafters (``copying``, ``stand``), by kind of evidence.
 
-Entry k is the probability that a token of kind k is right.
+Entry k is the probability that a token with evidence of kind k is right.
 """
 
 

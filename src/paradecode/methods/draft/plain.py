@@ -18,7 +18,8 @@ MULTI_STEP = MultiStep()
 class Plain:
     """Emit one token per forward; ``exact`` methods must emit the same tokens.
 
-    When: as the reference, and where no draft pays: large batches of text that repeats nothing.
+    When: as the reference, and where no draft is worth its time: large batches of text that repeats
+    nothing.
     """
 
     def decode(self, seq: TokenSequence) -> Steps:

@@ -114,7 +114,7 @@ def paying(
     seq: TokenSequence, forward: Forward, odds: Odds, levels: int, width: int, count: int,
     cost: RowCost, budget: Budget,
 ) -> Counts:  # fmt: skip
-    """Return the prompt rows of a verification that pay, by this machine's measured cost of rows.
+    """Return the prompt rows of a verification that are worth their measured cost on this machine.
 
     Where the budget does not weigh costs, or nothing was measured, all rows that fit are taken.
 
@@ -222,7 +222,7 @@ class PromptRows(GuessRows):
 
 
 TRIAL = 32
-"""Number of steps without prompt rows after a step in which they did not pay.
+"""Number of steps without prompt rows after a step in which they cost more than they gained.
 
 Then the root gets some as a trial. Each failed trial doubles the number, up to eight times as many.
 """
@@ -249,7 +249,7 @@ class RowDrafter(Drafter):
     kinds: ClassVar[tuple[str, ...]]
 
     head: str = local_path("folder of what the rows are made of")
-    width: int = parameter(10, 1, 32, "candidates of each level")
+    width: int = parameter(10, 1, 32, "number of candidates of each level")
     _seq: TokenSequence | None = field(default=None, init=False, repr=False)
     _limit: int = field(default=0, init=False, repr=False)
     _idle: int = field(default=0, init=False, repr=False)

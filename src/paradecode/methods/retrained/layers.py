@@ -131,7 +131,7 @@ class FirstLayers:
     """
 
     routers: str = local_path("file of `train first`")
-    threshold: float = parameter(0.5, 0.0, 1.0, "least score of a layer that runs; 0 keeps all")
+    threshold: float = parameter(0.5, 0.0, 1.0, "least score of a layer that runs; 0 runs all")
 
     def __post_init__(self) -> None:
         self.trained = Routers.needed("first", self.routers, ROUTERS)
@@ -176,7 +176,7 @@ class LoraDrop:
     """
 
     adapters: str = local_path("file of `train lora-drop`")
-    window: int = parameter(3, 0, 1 << 10, "tokens between two refreshes; 0 drops nothing")
+    window: int = parameter(3, 0, 1 << 10, "tokens between two that run all layers; 0 drops none")
 
     def __post_init__(self) -> None:
         self.trained = DropAdapters.needed("lora-drop", self.adapters, ADAPTERS)
@@ -357,7 +357,7 @@ class Hamburger:
 
     parts: str = local_path("file of `train hamburger`")
     group: int = parameter(4, 1, 64, "most tokens of a group, and at most as many as were trained")
-    confidence: float = parameter(0.9, 0.0, 1.0, "least chance that a group goes on")
+    confidence: float = parameter(0.9, 0.0, 1.0, "least probability with which a group goes on")
 
     def __post_init__(self) -> None:
         self.trained = TokenGroups.needed("hamburger", self.parts, COMMAND)

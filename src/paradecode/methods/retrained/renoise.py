@@ -151,11 +151,11 @@ class Renoise:
     """
 
     steps: int = parameter(48, 1, 4096, "most forwards of a canvas")
-    entropy: float = parameter(0.1, 0.0, 1e6, "nats of the kept tokens, but for the largest")
+    entropy: float = parameter(0.1, 0.0, 1e6, "most nats of kept tokens, without the largest")
     hottest: float = parameter(0.8, 1e-3, 100.0, "temperature of the first guesses")
     coolest: float = parameter(0.4, 1e-3, 100.0, "temperature of the last guesses")
-    stable: int = parameter(1, 0, 64, "steps before that had the same best tokens")
-    confidence: float = parameter(0.005, 0.0, 64.0, "nats: mean entropy of a canvas that is done")
+    stable: int = parameter(1, 0, 64, "earlier steps that must have had the same best tokens")
+    confidence: float = parameter(0.005, 0.0, 64.0, "mean entropy of a finished canvas, in nats")
 
     def decode(self, seq: TokenSequence) -> Steps:
         check(seq)

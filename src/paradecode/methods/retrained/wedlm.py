@@ -48,11 +48,11 @@ class Wedlm(Policy):
     When: the model is a WeDLM, or was made by ``paradecode train wedlm``.
     """
 
-    window: int = parameter(16, 1, 4096, "positions from the first mask on")
+    window: int = parameter(16, 1, 4096, "positions of the window, from the first mask on")
     entropy: float = parameter(
-        0.4, 0.0, 64.0, "nats below which a mask is filled; 0: one a forward"
+        0.4, 0.0, 64.0, "entropy in nats below which a mask is filled; 0: one a forward"
     )
-    distance: float = parameter(0.02, 0.0, 64.0, "nats added for each position after the first")
+    distance: float = parameter(0.02, 0.0, 64.0, "nats added to the entropy for each later place")
 
     def decode(self, seq: TokenSequence) -> Steps:
         check(seq.about())
@@ -112,7 +112,7 @@ class LexicalUnits:
     """
 
     placeholders: int = parameter(4, 0, 16, "placeholders behind the text; 0 is plain decoding")
-    threshold: float = parameter(0.9, 0.0, 2.0, "least probability of the others; above 1 none")
+    threshold: float = parameter(0.9, 0.0, 2.0, "least probability of later tokens; above 1: none")
 
     def decode(self, seq: TokenSequence) -> Steps:
         facts = seq.about()

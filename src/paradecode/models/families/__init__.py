@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from paradecode.models.families import gpt, llama_like
+from paradecode.models.families import experts, gpt, llama_like
 from paradecode.models.families.family import Family as Family
 from paradecode.models.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA4
 
-FAMILIES = (GEMMA, GEMMA2, GEMMA3, GEMMA4, *llama_like.FAMILIES, *gpt.FAMILIES)
+FAMILIES = (GEMMA, GEMMA2, GEMMA3, GEMMA4, *llama_like.FAMILIES, *gpt.FAMILIES, *experts.FAMILIES)
 BY_CLASS = {
     known if "LMHead" in known else f"{known}ForCausalLM": family
     for family in FAMILIES

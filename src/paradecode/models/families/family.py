@@ -7,7 +7,7 @@ the same names, so that each family has one function from facts to layers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,7 @@ GGUF_OUTSIDE = {
 
 _TEXT = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
 """What stands before the names of a network that is the text part of another one."""
+_EXPERT = re.compile(r"experts\.(\d{1,4})\.")
 _UNSEEN = re.compile(r"^(?:model\.)?(?:vision|audio|embed_vision|embed_audio|multi_modal)")
 """Beginnings of the names of weights that read pictures and sounds; they are not used."""
 
@@ -72,6 +73,7 @@ class Family:
         transposed: our names of tensors that a folder stores with inputs first (GPT-2's Conv1D).
         less_one: whether folders store the gains of norms minus 1.
         interleaved, gguf_interleaved: whether rotary pairs are neighbours in folders and in GGUF.
+        split: separates a folder's tensors of experts, if they are stored in a way of their own.
         gguf_facts: key of a GGUF file, without the architecture -> key of config.json.
         gguf_defaults: facts that GGUF files leave out, which llama.cpp has in its code.
         gguf_names: tensors of GGUF that differ from ``GGUF_NAMES``.
@@ -91,6 +93,7 @@ class Family:
     less_one: bool = False
     interleaved: bool = False
     gguf_interleaved: bool = False
+    split: Callable[[str, Tensor], Iterable[tuple[str, Tensor]]] | None = None
     gguf_facts: Mapping[str, str] = field(default_factory=dict)
     gguf_defaults: Mapping[str, Any] = field(default_factory=dict)
     gguf_names: Mapping[str, str] = field(default_factory=dict)
@@ -115,9 +118,13 @@ class Family:
                 return self.outside[module] + end
             index, _, part = module.removeprefix(self.layers).partition(".")
             if module.startswith(self.layers) and index.isdecimal():
+                expert = _EXPERT.search(part)
+                part = part if expert is None else _EXPERT.sub("experts.*.", part)
                 known = self.names.get(part, self.names.get(f"{part}.{kind}"))
                 if known is not None:
-                    return known and f"layers.{int(index[:8])}.{known}{end}"
+                    known = known.replace("*", expert[1] if expert else "")
+                    known = "router.logit_bias" if known + end == "router.bias" else known + end
+                    return known and f"layers.{int(index[:8])}.{known}"
         raise InvalidModel(stored, "tensor", "this model needs an operation that is not known")
 
 

@@ -52,6 +52,8 @@ def own_name(family: Family, stored: str) -> str:
     prefix, _, rest = module.partition(".")
     index, _, part = rest.partition(".")
     known = family.gguf_names.get(part, GGUF_NAMES.get(part))
+    if known is not None and known + end == "router.bias":
+        known, end = "router.logit_bias", ""
     if prefix == "blk" and index.isascii() and index.isdigit() and known is not None:
         return f"layers.{int(index[:8])}.{known}{end}"
     raise InvalidModel(stored, "tensor", "this model needs an operation that is not known")

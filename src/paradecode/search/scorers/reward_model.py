@@ -10,7 +10,6 @@ import numpy as np
 
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.network import Array, Network, Op
-from paradecode.engine.engine import Engine, run
 from paradecode.engine.prompt import LastStateReader, reading_request
 from paradecode.methods.draft.budgets.networks import ResidualHead
 from paradecode.methods.parts import declare, local_path, parameter
@@ -18,6 +17,7 @@ from paradecode.methods.trained import linear, read_once, rms_norm
 from paradecode.search.scorers.scorer import Rated, Reads
 
 if TYPE_CHECKING:
+    from paradecode.engine.engine import Engine
     from paradecode.models.checkpoint import Checkpoint
 
 
@@ -103,6 +103,8 @@ class RewardModel:
         self.judge = open_judge(self.path)
 
     def rate(self, rated: Rated) -> Sequence[float]:
+        from paradecode.engine.engine import run
+
         judge, config = self.judge, self.judge.checkpoint.config
         texts = judge.tokens(rated)
         if (longest := max(map(len, texts))) >= config.context_length:
@@ -124,8 +126,9 @@ class RewardModel:
 @read_once("reward-model.path")
 def open_judge(path: str) -> RewardJudge:
     """Load a reward model. Raise InvalidModel for a folder without one."""
-    # The list of methods imports this file without a need for the modules that read models.
+    # The list of methods imports this file without a need for engine and models.
     from paradecode.backends import open_backend
+    from paradecode.engine.engine import Engine
     from paradecode.models.safetensors_dir import read_classifier
 
     checkpoint, scores = read_classifier(path)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from paradecode.core.errors import InvalidInput
 from paradecode.methods.parts import choice, declare, text
-from paradecode.search.sampled import final_answer
 from paradecode.search.scorers.scorer import Rated, Reads
+from paradecode.search.strategies.sampled import final_answer
 
 
 @declare("scorer", "likelihood")

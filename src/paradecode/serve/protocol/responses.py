@@ -31,7 +31,7 @@ OTHERS = {
     **dict.fromkeys(CALLS, "function_call"),
     **{f"{name}_output": "function_call_output" for name in CALLS},
 }
-"""Types of items for calls of other tools, and their results -> the types that they are read as."""
+"""Type of an item that is a call of another tool, or its result -> the type that it is read as."""
 ABOUT = {"type", "id", "call_id", "status", "name", "caller", "namespace"}
 """Fields of a call that are not its arguments."""
 

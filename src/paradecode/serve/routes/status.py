@@ -59,7 +59,7 @@ async def version() -> Response:
 
 @router.get("/props", **gets(ServerProperties, 400, 404))
 async def props(request: Request, model: str | None = None) -> Response:
-    """llama.cpp's properties of a server, without paths and texts."""
+    """Return llama.cpp's properties of a server, without paths and texts."""
     _check_query(request)
     found = model_of(request, model)
     context = {"n_ctx": found.ready.context_length}
@@ -70,7 +70,7 @@ async def props(request: Request, model: str | None = None) -> Response:
 
 @router.get("/slots", **gets(list[Slot], 400, 403, 404))
 async def slots(request: Request, model: str | None = None) -> Response:
-    """llama.cpp's list of outputs that are decoded together: whether each has work, and no more."""
+    """Return llama.cpp's list of outputs that are decoded together: whether each has work."""
     _check_query(request)
     if not request.state.account.limits.operator:
         raise ApiError(403, "this key sees no work of others: make it an operator's in --keys")

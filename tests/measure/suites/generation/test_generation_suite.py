@@ -209,7 +209,7 @@ def test_an_interrupted_run_goes_on(folder, prompts, tmp_path, monkeypatch):
 def test_a_one_off_cost_of_plain_decoding_is_paid_before_it_counts(
     llm, prompts, tmp_path, monkeypatch
 ):
-    """One-off costs of plain decoding do not count.
+    """The timing of plain decoding starts after its one-off costs.
 
     The test's clock advances by a millisecond per forward, and by a second at the 64th greedy
     token.

@@ -115,7 +115,7 @@ def test_a_closed_loop_keeps_its_clients_busy(server: FakeServer) -> None:
 
 
 def test_an_open_loop_does_not_wait_for_answers(server: FakeServer) -> None:
-    """An open loop sends on, although no request is answered before five wait for their answers."""
+    """An open loop sends requests without waiting: the server answers when five of them wait."""
     load = OfferedLoad(rate=200.0)
     found = answers(server, "steady", wanted=5, loads=(load,), arrivals="constant", requests=12)
     assert sorted(answer.start for answer in found) == pytest.approx([n / 200 for n in range(12)])

@@ -123,7 +123,7 @@ def test_every_line_with_a_speed_has_its_quality():
 def test_a_run_of_a_few_batches_says_that_it_is_too_short():
     """A run of a few batches is reported as too short, although its answers have eight tokens.
 
-    They would suffice, because a canvas has 32 positions.
+    The tokens that count are those of a canvas, which has 32 positions.
     """
     few = make({"static": PLAIN, "threshold": Behaviour(6)}, count=2)
     said = "Too short: 4 batches of 32 tokens; the interval of threshold is 4.00 to 4.00."

@@ -86,9 +86,9 @@ def test_from_the_command_line_to_the_files(folder, tmp_path):
 
 @pytest.mark.wide
 def test_tasks_and_instances_may_be_added(llm, folder, tmp_path):
-    """Tasks and instances may be added without measuring earlier ones again.
+    """A later run may add tasks and instances, and measures only these.
 
-    Only a last batch that grew is measured again.
+    It also measures a last batch again that has grown.
     """
 
     def run(batch: int, instances: int, *tasks: str) -> int:

@@ -120,7 +120,7 @@ def test_auto_spends_a_draft_forward_only_when_it_promises_more_than_it_costs():
 
 
 def test_what_a_draft_took_makes_more_of_it_worth_verifying():
-    """The number of nodes maximises tokens per second, the draft's seconds included."""
+    """The chosen number of nodes gives the most tokens a second, with the draft's time included."""
     curve = [np.inf, 1.0, 1.2, 1.45, 1.75, 2.1]
     seq, budget = Request(curve=lambda rows: curve[rows]), AutoBudget(4)
     tree, root = TokenTree.chain(range(4), [0.7, 0.8, 0.8, 0.7]), np.array([ROOT], np.int32)
@@ -180,7 +180,10 @@ def test_auto_rests_from_a_hopeless_drafter_and_comes_back_when_it_is_good():
 
 @pytest.mark.parametrize("price", [0.02, 0.3, 2.0, 20.0])
 def test_what_a_hopeless_drafter_costs_is_bounded(price: float):
-    """A bad drafter costs 1/32 of plain decoding's time, its initial trust, and one trial."""
+    """A bad drafter costs at most 1/32 of plain decoding's time, and a constant.
+
+    The constant is the initial trust and one trial.
+    """
     seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows), AutoBudget(6)
     plain, lost, dearest = seq.curve(1), 0.0, 0.0
     for step in range(1, 3001):
@@ -213,7 +216,7 @@ def test_a_text_that_begins_to_pay_is_noticed(price: float, bad: int):
 
 
 def test_a_first_forward_is_judged_by_earlier_first_tokens():
-    """A drafter whose first tokens are right half of the time is not asked if that cannot pay."""
+    """A drafter is not asked if no draft gains time even with half of its first tokens right."""
     stores: dict[str, object] = {}
 
     def drafts(price: float, good: int, steps: int = 200) -> int:
@@ -239,7 +242,7 @@ def test_a_drafter_that_usually_gains_may_miss_more_often(price: float, forgiven
     """A drafter with a large usual gain may miss more often before it rests.
 
     After a rest, half of the first tokens were right, then none are. The gain of two drafts (0.6,
-    0.2 or nothing) pays for that many misses.
+    0.2 or nothing) makes up for that many misses.
     """
     account, misses = DraftAccount(patience=16), 0
 
@@ -272,7 +275,7 @@ def test_a_model_that_failed_is_tried_later_in_the_next_request():
 
 
 def test_prompts_that_drafts_have_paid_for_cost_no_rest():
-    """The time for reading a prompt counts against a drafter only until drafts have gained it."""
+    """The time to read a prompt counts against a drafter until its drafts have saved as much."""
     stores: dict[str, object] = {}
     for _ in range(4):
         seq, budget = Request(curve=lambda rows: 1.0 + 0.05 * rows, stores=stores), AutoBudget(6)

@@ -1,4 +1,4 @@
-"""Tests of tree shapes: the dynamic programme against every possible tree."""
+"""The dynamic programme finds the best tree shape, as a search over all trees does."""
 
 from functools import cache
 

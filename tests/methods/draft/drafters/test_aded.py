@@ -93,7 +93,7 @@ def test_tables_that_do_not_fit_are_refused(corpus, tmp_path):
 
 
 def test_without_exploration_the_greedy_tree():
-    """Without exploration the draft is the most likely token at every depth."""
+    """Without exploration the draft follows the most likely token at every depth."""
     stores: dict[str, object] = {}
     seq = Request([1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 2], stores=stores)
     tree = draft(Aded(exploration=0.0, noise=0.0), seq, 3)

@@ -39,7 +39,10 @@ def follow(source: list[int], output: list[int], n: int = 3, start: int | None =
 
 
 def test_a_copied_source_takes_few_forwards():
-    """With at most 64 draft tokens, one forward gives the first token and a second all others."""
+    """A copied source takes two forwards: the first gives one token, the second all others.
+
+    A draft has at most 64 tokens.
+    """
     seq = Request([120, 121, *SOURCE, 122], 60, vocabulary=128)
     play("iad(num_speculative_tokens=64,budget=fixed)", seq, says(SOURCE, 63))
     assert seq.output == SOURCE

@@ -1,4 +1,4 @@
-"""Tests of verifications that go on after the exit's layers.
+"""Tests of verifications that run only the layers after an early exit.
 
 Their results equal those of whole verifications to the last bit, for fewer rows.
 """
@@ -179,7 +179,7 @@ SPECS = [
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_methods_with_an_exit_verify_behind_it(temperature, monkeypatch):
-    """No verification computes the exit's layers again, and no output token differs."""
+    """No verification computes the layers before the exit again, and no output token differs."""
     eng = engine()
     ran: list[tuple[Any, int]] = []
     real = eng.models[TARGET].forward

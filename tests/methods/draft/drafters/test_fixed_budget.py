@@ -13,7 +13,7 @@ from paradecode.testing.draft_heads import KINDS, random_head
 DEEP = deep(share=1.0)  # No exit says what the last layer says, so ``del`` would rest.
 COUNT = 4
 DEAR = CostCurve((1, 64), (64,), ((1e-6, 1.0),))
-"""Costs where a second row takes longer than 10,000 forwards, and a network longer than one."""
+"""Costs at which a second row takes longer than 10,000 forwards, and a network longer than one."""
 PLAIN = ("jacobi", "lookahead", "del", "layer-skip", "swift")
 METHOD = {"eagle3": "eagle", "medusa-own": "medusa", "clover-2": "clover"}
 HEADS = ("ppd", "hidden-transfer", *KINDS)
@@ -47,7 +47,7 @@ def test_drafts_are_those_of_a_machine_where_they_cost_nothing(method: str, tmp_
 
 @pytest.mark.parametrize("method", ["ppd", "hidden-transfer"])
 def test_rows_that_have_no_room_once_are_there_again(method: str, tmp_path: Path) -> None:
-    """Rows for the next draft that found no free slot in one step are drafted in a later step."""
+    """Rows for the next draft that found no free slot in one step get one in a later step."""
     head = random_head(method, DEEP[0], tmp_path)
     spec = f"{method}(head='{head}',budget=fixed,num_speculative_tokens={COUNT})"
     made = drafts(decoded(spec, DEAR, draft_tokens=COUNT))

@@ -196,7 +196,7 @@ ROPES = {
 @pytest.mark.parametrize("rope", list(ROPES))
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "llama, MLPs with biases"])
 def test_with_the_targets_own_attention_masks_are_rows_of_the_target(kind, rope, tmp_path):
-    """With the target's own projections, mask rows equal rows of the backend's last layer."""
+    """With the target's own attention weights, mask rows equal rows of the target's last layer."""
     config, weights = tiny_checkpoint(kind.split(",")[0])
     config = config.altered(rope=replace(ROPES[rope], theta=config.rope.theta))
     random, text = np.random.default_rng(2), np.array([5, 9, 7, 11, 6], np.int32)

@@ -102,7 +102,7 @@ def test_kinds_grow_with_the_probability():
 
 
 def test_shared_noise_guesses_the_very_token_that_is_sampled():
-    """If the stored distribution is the model's, the first guess is right at any depth."""
+    """If stored and true distributions are equal, shared noise makes every first guess right."""
     random = np.random.default_rng(0)
     right = 0
     for trial in range(200):

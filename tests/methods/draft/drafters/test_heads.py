@@ -136,7 +136,7 @@ def test_a_head_that_knows_is_fast_in_a_batch_too(temperature, curve, tmp_path):
 
 
 def test_a_fusion_copies_first(tmp_path: Path, head_drafts: list[HeadDraft]) -> None:
-    """The head does not run where the text repeats."""
+    """A fusion drafts by copying where the text repeats, and does not run the head there."""
     head, drafts = knowing_head(TOY, tmp_path), {}
     for spec in (f"eagle(head='{head}')", f"suffix+eagle(head='{head}')"):
         head_drafts.clear()
@@ -167,7 +167,7 @@ def test_every_row_of_the_text_goes_in_once_with_the_token_behind_it(
 
 
 def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path, head_drafts):
-    """The head reads a cached prompt's states, which an earlier request of the tenant has seen."""
+    """A head that reads a cached prompt gets the states that an earlier request has stored."""
     spec = f"eagle(head='{knowing_head(TOY, tmp_path)}')"
     settings = {"max_tokens": 12, "ignore_eos": True}
 
@@ -209,7 +209,7 @@ def test_a_cached_prompt_is_read_as_if_it_were_not(tmp_path, head_drafts):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_levels_that_are_made_together_need_not_earn_their_seconds(kind, tmp_path, monkeypatch):
-    """A head that makes all levels in one call drafts them all, however slow it is."""
+    """A head that makes all levels in one call drafts all of them, even if they are slow."""
     from paradecode.engine import engine as module
 
     least: set[float] = set()

@@ -172,7 +172,10 @@ def test_the_seconds_of_neighbours_are_no_cost(tmp_path: Path, monkeypatch) -> N
 
 
 def test_rows_guess_no_token_behind_the_end(tmp_path: Path, monkeypatch) -> None:
-    """Row k below a node of depth d guesses position d + 1 + k; the last one is never drafted."""
+    """No row guesses a token after the end of the output.
+
+    Row k below a node of depth d guesses position d + 1 + k.
+    """
     seen: list[tuple[int, list[int], list[int], int]] = []
 
     def watched(seq, forward, *rest):

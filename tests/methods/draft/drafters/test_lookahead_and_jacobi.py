@@ -69,7 +69,7 @@ def test_the_window_moves_on_by_one_and_fills_the_pool():
 
 
 def test_guesses_do_not_touch_the_window():
-    """A further branch does not change the window's rows, as its nodes keep their ancestors."""
+    """Guesses do not change the rows of the window, because nodes see only their ancestors."""
     seq, target = Request([1, 2, 3, 4, 5], 200), hashed(64, memory=4)
     seq.vocabulary = 64
     drafter = Lookahead(level=3, window=3, guesses=2, explore="always")

@@ -134,7 +134,7 @@ TOKENS = np.random.default_rng(1).integers(1, 60, 12).tolist()
 
 
 def guesses(head: Head, paper: Paper, memory: Memory) -> list[tuple[int, list[int], list[float]]]:
-    """Return the head's guesses for pieces of a text: known rows, tokens, and probabilities."""
+    """Yield the head's guesses for pieces of a text: known rows, tokens, and probabilities."""
     features, made = np.concatenate(paper.states(TOKENS, TAPS), axis=1).astype(np.float32), []
     for first, last in ((0, 7), (7, 8), (8, 12)):
         rows = features[first:last]
@@ -162,7 +162,7 @@ def test_it_guesses_what_the_plain_reading_does(kind: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 def test_adapters_that_add_nothing_exit_early(kind: str, tmp_path: Path) -> None:
-    """With adapters that add nothing the stream equals the target's own, which is known."""
+    """With adapters that add nothing, the guesses are those of an early exit of the target."""
     target = checkpoint(kind)
     folder = folder_of(target, tmp_path, size=0.0)
     paper = Paper(target, folder)

@@ -34,7 +34,7 @@ def llm() -> Iterator[LLM]:
 
 
 def test_each_path_has_its_own_scale() -> None:
-    """Rows are normalised separately: at a low temperature their scores differ by millions."""
+    """Each path is normalised apart, because scores at a low temperature differ by millions."""
     seq: Any = Request(temperature=1e-4, seed=1)
     values = np.full((3, 32), -400.0, np.float32)
     values[0, :4], values[1, :4], values[2] = 3.0, -380.0, -np.inf

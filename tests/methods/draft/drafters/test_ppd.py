@@ -127,7 +127,7 @@ def test_a_level_adds_what_the_best_tree_with_it_gains(rates, count, step):
     chances=st.lists(st.floats(0.1, 0.5), min_size=5, max_size=5), room=st.integers(0, 8),
 )  # fmt: skip
 def test_prompt_rows_hang_where_they_bring_most(parents, chances, step, room):
-    """Prompt rows of two levels are placed as brute force places them, for a linear cost."""
+    """Prompt rows are added where they bring most, as brute force over two levels finds them."""
     known = [min(parent, n - 1) for n, parent in enumerate(parents)]
     shares = np.array([chance / max(known.count(p), 1) for p, chance in zip(known, chances)])
     tree = TokenTree(list(range(len(known))), known, shares.astype(np.float32))
@@ -177,7 +177,7 @@ def test_what_hopeless_prompt_tokens_cost_is_bounded(whenever, folder, monkeypat
 
 
 def test_guesses_are_judged_that_were_never_verified(folder: Path) -> None:
-    """Guesses that were never verified are judged by the text, which corrects initial estimates."""
+    """Guesses that were not verified are compared with the later text, which corrects estimates."""
     eng = engine(curve=CostCurve((1, 32), (64,), ((1.0, 1.2),)))
     (one,) = serve(eng, [f"ppd(head='{folder}',num_speculative_tokens=1)"], ignore_eos=True)
     (odds,) = [found for found in vars(one)["_stores"].values() if isinstance(found, Odds)]

@@ -1,4 +1,4 @@
-"""Tests of priors: the default model's serve other models, and a file may replace them."""
+"""Priors of the default model are used for other models, and a file may replace them."""
 
 from pathlib import Path
 

@@ -81,7 +81,7 @@ def test_few_lengths_are_entered():
 def test_a_long_prompt_is_entered_in_parts(method):
     """A long prompt is indexed over several steps, so that other requests need not wait.
 
-    Until then drafts come from the n-grams that are indexed.
+    Until then drafts come from the part of the prompt that is indexed.
     """
     random = np.random.default_rng(0)
     once = random.integers(0, 1 << 20, 3 * MOST_NEW)

@@ -63,7 +63,10 @@ class Literal:
 
 @pytest.mark.parametrize("exits", [(2, 4, 6), (1, 3), (6,)])
 def test_a_token_leaves_at_the_first_exit_that_is_sure_of_it(exits):
-    """Deeper exits are right only if they have caught up with all rows that left earlier."""
+    """Each draft token is the choice of the first exit that is sure of it.
+
+    Deeper exits choose right only if they have caught up with all rows that left earlier.
+    """
     literal = Literal(exits, SURE)
     spec = f"s2d(exits='{' '.join(map(str, exits))}',sure={SURE},{CHAIN})"
     (sequence,) = serve(engine(TARGET, SMALL), [spec], max_tokens=40, ignore_eos=True)
@@ -80,7 +83,10 @@ def test_a_token_leaves_at_the_first_exit_that_is_sure_of_it(exits):
 
 
 def test_tokens_that_it_spells_in_pieces_are_read_piece_by_piece():
-    """A draft model that lacks every third token has more rows than the text has tokens."""
+    """Drafts are right if the draft model spells some of the target's tokens as several of its own.
+
+    The draft model lacks every third token, so it has more rows than the text has tokens.
+    """
     order, vocabulary = spelling(tokens=SMALL[0].vocab_size)
     small = permuted(SMALL, order)
     literal = Literal((2, 4, 6), SURE, small)
@@ -102,7 +108,7 @@ def test_tokens_that_it_spells_in_pieces_are_read_piece_by_piece():
 
 
 def test_a_budget_reads_the_states_that_left(tmp_path, monkeypatch):
-    """With a SpecDec++ head a draft ends where the head doubts the token that was just read."""
+    """With a SpecDec++ head, a draft ends after a token that the head expects to be rejected."""
     width, seen = SMALL[0].hidden_size, []
     random = np.random.default_rng(1)
     tensors = {

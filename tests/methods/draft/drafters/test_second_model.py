@@ -75,7 +75,7 @@ def test_pearl_drafts_a_block_after_success_only():
 
 
 def test_mirror_begins_the_next_block_with_what_it_ran_ahead():
-    """Mirror-SD drafts only the blocks that it prepares, as its late exit names each outcome."""
+    """Mirror-SD verifies only blocks that it has prepared, as the exit predicts each outcome."""
     spec = "mirror-sd(num_speculative_tokens=4,candidates=1,depth=1.0)"
     ran = []
     for tokens in (16, 32):
@@ -91,7 +91,7 @@ def test_mirror_begins_the_next_block_with_what_it_ran_ahead():
 
 @pytest.mark.parametrize("method", ["mirror-sd", "pearl", "draft-model(budget=fixed)"])
 def test_one_that_drafts_is_still_a_neighbour(method, monkeypatch):
-    """A request that drafts counts as a neighbour also in steps without its target forward."""
+    """A request that is drafting counts as active in steps that run no forward of its target."""
     seen, step = [], Engine.step
 
     def watched(self):
@@ -215,7 +215,7 @@ def test_a_fusion_runs_no_model_on_a_text_that_repeats(fused, curves):
 @pytest.mark.parametrize("budget", ["delayed", "sequoia", "fixed"])
 @pytest.mark.parametrize("verifier", ["rsd", "traversal"])
 def test_budgets_shape_drawn_trees(budget, verifier):
-    """No sampled node has more children than its budget wanted, and most nodes have as many."""
+    """No sampled node has more children than its budget asked for, and most have as many."""
     spec = {
         "method": "draft-model", "budget": budget, "verifier": verifier,
         "num_speculative_tokens": 12,

@@ -34,7 +34,7 @@ def test_all_layers_are_always_right(temperature):
 
 
 def test_swift_finds_the_halves_that_do_not_matter():
-    """The search finds the useless sub-layers; agreement counts how many of these a set omits."""
+    """The search finds the sub-layers that change nothing; the score counts those left out."""
     useless = {7, 14, 16, 17, 18, 19, 25, 29, 30}
     search = LayerSearch(20, 0.25)
     assert search.skipped == len(useless)
@@ -93,7 +93,7 @@ def test_a_draft_of_halves_costs_its_share():
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_halves_that_are_all_are_always_right(temperature):
-    """A draft of all layers by halves is the target itself: every draft token is accepted."""
+    """A draft with all sub-layers is the target itself, so every draft token is accepted."""
 
     class Halved(LayerSkip):
         def propose(self, seq, limit):
@@ -146,7 +146,7 @@ def test_partial_forwards_do_not_count_as_verifications():
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_swift_scores_a_set_by_the_tokens_it_would_have_chosen(temperature):
-    """A set of all sub-layers chooses each of the last tokens again; a set of few does not."""
+    """A set's score is the share of the last tokens that it would choose; a full set scores 1."""
     scores = []
 
     class Probe:

@@ -59,7 +59,7 @@ def test_long_repetitions_are_drafted_further():
 
 
 def test_a_long_match_is_found_however_often_its_end_came_since():
-    """A match of nine tokens is found although its last two occurred 200 times later on."""
+    """A match of nine tokens is found although its last two tokens occur 200 times later on."""
     long = [*range(40, 49), 50, 51, 52]
     text = [*long, *[47, 48, 60] * 200, *long[:9]]
     assert draft(Suffix(), Request(text, vocabulary=64), 3).tokens.tolist() == [50, 51, 52]

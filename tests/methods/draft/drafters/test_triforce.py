@@ -115,7 +115,7 @@ def test_a_draft_is_what_the_target_says_with_few_keys(guesses):
 
 
 def attention_of_the_last(text: list[int]) -> np.ndarray:
-    """Return the last token's attention to each token, float64 [n], over all layers and heads."""
+    """Return float64 [n]: the last token's attention to each token, over all layers and heads."""
     model = backend(MODEL)
     model.reserve(16)
     at = np.arange(len(text), dtype=np.int32)
@@ -240,7 +240,7 @@ def test_rows_cost_by_the_keys_that_they_see(monkeypatch):
 
 
 def test_wrong_guesses_fit_into_the_memory_of_a_draft():
-    """Wrong guesses fit into a draft's memory, where each needed row brings 16 guessed ones."""
+    """Wrong guesses fit into a draft's memory, although each needed row brings 16 guessed ones."""
     eng = engine(MODEL, tiny_checkpoint("qwen3", seed=1), draft_tokens=40)
     spec = "triforce(keys=4096,guesses=16,num_speculative_tokens=40,budget=fixed)"
     plain, sequence = serve(eng, ["greedy", spec], LONG, max_tokens=24, ignore_eos=True)

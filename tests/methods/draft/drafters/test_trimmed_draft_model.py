@@ -94,7 +94,10 @@ def test_every_method_gives_the_plain_output(method, temperature):
     {"presence_penalty": 1.0, "frequency_penalty": 0.5},
 ])  # fmt: skip
 def test_a_draft_that_can_say_the_output_is_always_accepted(params, temperature):
-    """A trimmed draft is always accepted: it uses the target's penalties, bans and noise."""
+    """A draft model that lacks only tokens outside of the output has all its drafts accepted.
+
+    It uses the target's penalties, bans and noise.
+    """
     (plain,) = serve(engine(TARGET), ["greedy"], temperature=temperature, ignore_eos=True, **params)
     tokens = np.unique([*plain.output, 1, 90])
     eng = engine(TARGET, *trimmed(TARGET, tokens))

@@ -219,7 +219,7 @@ def pooled(*branching: int) -> Builder:
 
 
 def adaptive(count: int) -> Builder:
-    """Draw DySpec's tree: the next draw is where q so far makes acceptance most likely."""
+    """Return DySpec's drafter: the next draw is where q so far makes acceptance most likely."""
 
     def build(language: Language, chance: Chance) -> TokenTree:
         twigs = Twigs(language, chance)

@@ -1,4 +1,4 @@
-"""Tests of tokens that nothing may follow: an error only if the output reaches them."""
+"""A token after which no token is allowed raises an error only if the output reaches it."""
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -33,7 +33,10 @@ def llm() -> Iterator[LLM]:
 @pytest.mark.parametrize("stop", [(), ("he",), ("h",)])
 @pytest.mark.parametrize("method", METHODS)
 def test_drafts_end_as_plain_decoding_does(llm, method, stop, temperature):
-    """The text must be "hello world", and its letter l ends an output."""
+    """Drafts end where plain decoding ends.
+
+    The text must be "hello world", and its letter l ends an output.
+    """
     (letter,) = llm.encode("l")
     wishes: dict[str, Any] = {
         "max_tokens": 20, "stop": stop, "stop_token_ids": [letter], "temperature": temperature,

@@ -1,4 +1,4 @@
-"""Tests of methods as users write them: the exact distribution of what they draw and verify.
+"""Tests of methods given by specs: the exact distribution of what they draw and verify.
 
 The drafter, its budget and its verifier are the package's own. Only the draws are replaced by an
 oracle that takes every branch in turn.
@@ -191,7 +191,7 @@ def test_dyspec_draws_the_tree_of_the_paper(count):
     spec = f"draft-model(budget=dyspec,num_speculative_tokens={count},verifier=rsd)"
 
     class Drawn:
-        """Draws by a noise of its own, so that both trees see the same draws."""
+        """A drafter whose draws come from given noise, so that both trees see the same draws."""
 
         def __init__(self, seed: int) -> None:
             self.random = np.random.default_rng(seed)

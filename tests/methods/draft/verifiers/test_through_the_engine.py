@@ -216,7 +216,7 @@ def test_a_verifier_that_reads_no_draws_lets_the_budget_cut():
 
 
 def test_pages_and_texts_survive_many_seeds() -> None:
-    """Verdicts that end inside the tree leave the cache right: fresh texts give equal outputs."""
+    """Verdicts that end inside the tree leave the cache right, so later outputs are equal."""
     params = [replace(PARAMS, max_tokens=12, seed=seed, logprobs=0) for seed in range(20)]
     for name, drafter in METHODS:
         for sequence in serve(lambda: decoder(name, drafter), params):  # noqa: B023

@@ -92,7 +92,7 @@ def _memory(size: int) -> NDArray[np.float32]:
 
 
 def slowdown(gaps: Iterable[Gap]) -> float:
-    """Return the mean time of cold gaps over that of warm gaps; 1 without gaps of both kinds."""
+    """Return the mean time of gaps with empty caches over that of others; 1 without both."""
     gaps = list(gaps)
     cold, warm = ([gap.seconds for gap in gaps if gap.cold is kind] for kind in (True, False))
     return float(np.mean(cold) / np.mean(warm)) if cold and warm else 1.0

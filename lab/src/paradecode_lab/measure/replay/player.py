@@ -71,7 +71,7 @@ def play(
 
 
 def replayable(recording: Recording) -> list[str]:
-    """Return the methods that need neither training nor own forwards.
+    """Return the methods that need no training and run no forwards of their own.
 
     Plain decoding is left out.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
-from paradecode.search.sampled import final_answer
+from paradecode.search.strategies.sampled import final_answer
 from paradecode_lab.measure.tasks.task import Task
 from paradecode_lab.measure.tasks.tasks import BY_NAME
 from paradecode_lab.measure.tasks.words import NAMES, THINGS

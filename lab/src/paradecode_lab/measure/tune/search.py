@@ -64,7 +64,7 @@ FIRST, SECOND = 5, 3
 GAIN = 1.005
 """The least factor in predicted speed for which a setting is changed.
 
-A replay cannot tell smaller differences.
+A replay is not precise enough to show smaller differences.
 """
 STRIDES = 4
 """The most changes of settings in one climb; more of them search longer."""

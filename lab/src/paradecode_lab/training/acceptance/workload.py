@@ -42,6 +42,10 @@ class DraftWorkload:
             {"max_tokens": self.max_tokens, "temperature": self.temperature, "seed": self.seed}
         )
 
+    def check(self) -> None:
+        """Raise InvalidInput for a bad setting or file, before a model is loaded."""
+        self.params(), load_prompts(self.prompts)
+
     def items(self, llm: LLM) -> list[Item]:
         """Return the conversations' turns with the token ids of their prompts.
 

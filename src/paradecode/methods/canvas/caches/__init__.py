@@ -1,1 +1,1 @@
-"""Caches, by family: rules that say which keys and values are not computed again."""
+"""Cache rules, by family: each says which keys and values are not computed again."""

@@ -14,7 +14,7 @@ from paradecode.methods.canvas.canvas import Canvas, Decision, Marks, View, Wind
 
 
 def once(forward: Forward) -> Generator[Forward, Any, Reply]:
-    """Run a forward as it is."""
+    """Run a forward unchanged, and return its reply."""
     reply: Reply = yield forward
     return reply
 
@@ -45,11 +45,11 @@ class RowPlan:
 
 
 class CacheRule:
-    """Plans the forwards of a request. A dataclass; each request has its own object.
+    """A cache rule plans the forwards of a request.
 
-    Fields declared with ``parameter`` or ``choice`` are settings: ``cache=prefix(refresh=8)``.
-
-    ``canvas.stored`` says which positions are cached, and from which token.
+    It is a dataclass, and each request has its own object. Fields declared with ``parameter`` or
+    ``choice`` are settings: ``cache=prefix(refresh=8)``. ``canvas.stored`` says which positions are
+    cached, and from which token.
 
     Attributes:
         clashes: see :class:`Policy`.
@@ -61,29 +61,32 @@ class CacheRule:
     _asked = False
 
     def start(self, canvas: Canvas) -> None:
-        """Called before the first forward."""
+        """Prepare the rule before the first forward."""
 
     def plan(self, canvas: Canvas, window: Window) -> RowPlan:
-        """The plan of the next forward. A model with its own blocks gets the exact prefix cache."""
+        """Return the plan of the next forward.
+
+        A model with its own blocks always gets the exact prefix cache.
+        """
         return exact_prefix(canvas, window) if canvas.block else self.sparse(canvas, window)
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
-        """The plan of the next forward for a model whose rows all see one another."""
+        """Return the plan of the next forward for a model in which every row sees all others."""
         raise NotImplementedError
 
     def stale(self, canvas: Canvas) -> bool:
-        """Whether rows may see keys and values that were computed for another canvas."""
+        """Return whether rows may see keys and values that were computed for another canvas."""
         return canvas.block == 0
 
     def after(self, view: View, decision: Decision) -> None:
-        """Called after a decision was applied to the canvas."""
+        """Update the rule after a decision was applied to the canvas."""
         self._asked = decision.refresh
 
     def due(self, window: Window, every: int = 0) -> bool:
-        """Return whether everything must be computed again.
+        """Return whether the next forward must compute every row again.
 
-        This is so at the start of a block, when a policy asked for it, and after every ``every``
-        forwards. Call it exactly once for each plan, because it counts the forwards.
+        It must at the start of a block, when a policy asked for it, and after every ``every``
+        forwards. Call this exactly once for each plan, because it counts the forwards.
         """
         fresh = window.block != self._block or self._asked or 0 < every <= self._age
         self._block, self._age = window.block, 1 if fresh else self._age + 1
@@ -91,20 +94,20 @@ class CacheRule:
 
 
 def marks(canvas: Canvas, start: int, end: int) -> Marks:
-    """The positions from ``start`` to ``end`` (exclusive)."""
+    """Return bool [N], true for the positions from ``start`` to ``end`` (exclusive)."""
     inside = np.zeros(canvas.end, bool)
     inside[start:end] = True
     return inside
 
 
 def first_masks(canvas: Canvas, start: int, count: int) -> Marks:
-    """The first ``count`` masked positions from ``start`` on."""
+    """Return bool [N], true for the first ``count`` masked positions from ``start`` on."""
     masked = canvas.masked & (np.arange(canvas.end) >= start)
     return masked & (np.cumsum(masked) <= count)
 
 
 def everything(canvas: Canvas, window: Window, store: Marks | bool = True) -> RowPlan:
-    """Compute all rows that the window depends on, without the cache.
+    """Return a plan that computes all rows on which the window depends, without the cache.
 
     Args:
         store: the rows whose keys and values are kept.
@@ -114,15 +117,15 @@ def everything(canvas: Canvas, window: Window, store: Marks | bool = True) -> Ro
 
 
 def some(rows: Marks, store: bool = True) -> RowPlan:
-    """Compute ``rows``, which see the cached keys and values of all other positions."""
+    """Return a plan that computes ``rows``; they see the cached keys and values of all others."""
     return RowPlan(rows, rows & store, ~rows)
 
 
 def exact_prefix(canvas: Canvas, window: Window) -> RowPlan:
-    """Cache finished blocks of a model with its own blocks; this is exact.
+    """Return a plan that caches the finished blocks of a model with its own blocks; this is exact.
 
     The first forward of a block also computes the block before it from its final tokens, and stores
-    that block.
+    the keys and values of that earlier block.
     """
     unsure = int(np.argmin(canvas.final))  # There is a masked position, which is never final.
     first = unsure // canvas.block * canvas.block

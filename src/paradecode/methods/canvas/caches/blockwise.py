@@ -1,4 +1,4 @@
-"""No cache, and caches that keep what is outside of the block while the block is decoded."""
+"""Caches that keep the keys and values outside of a block while it is decoded, and no cache."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ class NoCache(CacheRule):
 class PrefixCache(CacheRule):
     """Fast-dLLM's prefix cache (arXiv 2505.22618); exact for models with blocks of their own.
 
-    With full attention the prefix also depends on what is decided later, so that it is stale from
-    the second forward of a block on. The block and the masks after it are always computed.
+    Each forward computes the block and the masks after it. With full attention the keys and values
+    of the prefix also depend on tokens that are decided later, so the cache is stale from the
+    second forward of a block on.
     """
 
-    refresh: int = parameter(0, 0, 4096, "also compute all every n forwards; 0: a block's first")
+    refresh: int = parameter(0, 0, 4096, "compute all rows every n forwards; 0: once a block")
     frozen = 0
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
@@ -49,10 +50,10 @@ class PrefixCache(CacheRule):
 class DualCache(CacheRule):
     """Fast-dLLM's dual cache (arXiv 2505.22618): the masks after the block are cached as well.
 
-    For models with blocks of their own nothing after the block is seen: it is the prefix cache.
+    In models with blocks of their own no row sees a later block, so this is the prefix cache.
     """
 
-    refresh: int = parameter(0, 0, 4096, "also compute all every n forwards; 0: a block's first")
+    refresh: int = parameter(0, 0, 4096, "compute all rows every n forwards; 0: once a block")
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
         if self.due(window, self.refresh):
@@ -70,13 +71,14 @@ class DualCache(CacheRule):
 class DelayedCache(CacheRule):
     """The dual cache of Deferred Commitment Decoding (arXiv 2601.02076), for sliding windows.
 
-    A forward computes from where the *last* window began to the furthest end of any so far, and
-    ``delay`` positions more on either side, but none of the prompt, so that no token leaves the
-    window with the keys and values of a mask. All is computed anew whenever ``refresh`` tokens were
-    decided. (The paper's prefix variant, which computes all behind the window, is left out.)
+    Each forward computes the positions from the start of the *last* window to the furthest end of
+    any window so far, with ``delay`` more positions on either side, but none of the prompt. So no
+    token leaves the window with keys and values that were computed from a mask. Every row is
+    computed again whenever ``refresh`` tokens were decided. (The paper's prefix variant, which
+    computes all positions behind the window, is not implemented.)
     """
 
-    refresh: int = parameter(32, 1, 1 << 20, "tokens decided between two forwards of everything")
+    refresh: int = parameter(32, 1, 1 << 20, "decided tokens after which all rows are computed")
     delay: int = parameter(2, 0, 4096, "positions on either side that are computed as well")
     start_before = left = end = 0
 
@@ -98,17 +100,17 @@ class DelayedCache(CacheRule):
 
 @declare("cache", "two_level", guarantee="lossy", paper="Fast-dLLM v2", arxiv="2509.26328")
 class TwoLevelCache(CacheRule):
-    """Fast-dLLM v2's caches (arXiv 2509.26328): of finished blocks, and of the rest of this one.
+    """Fast-dLLM v2's two caches (arXiv 2509.26328): of finished blocks, and of the present block.
 
-    For models with blocks of their own. The sub-block is the window, and what of the prompt shares
-    it: ``block_length=8`` and ``blocks=lead`` (or ``fixed``) for a model with blocks of 32. Its
-    first forward computes the whole block of the model, and so does every one until the first
-    position of the sub-block is decided; the others compute the sub-block against the block's stale
-    keys and values.
+    This cache is for models with blocks of their own. The window is a sub-block of the model's
+    block: set ``block_length=8`` and ``blocks=lead`` (or ``fixed``) for a model with blocks of 32.
+    A forward computes the whole block of the model until the first position of the sub-block is
+    decided. Later forwards compute the sub-block alone, against the block's stale keys and values.
+    Tokens of the prompt in the first sub-block are computed with it.
 
-    The forward that begins the next block also computes the finished one, from its final tokens
-    alone, so that nothing stale is left in front of it. (The released code spends a forward of its
-    own on that, and takes the next block's first token from it.)
+    The forward that begins the next block also computes the finished one from its final tokens, so
+    that the next block sees nothing stale. (The released code runs a separate forward for that, and
+    takes the next block's first token from it.)
     """
 
     exact = 0
@@ -141,7 +143,7 @@ class TwoLevelCache(CacheRule):
         return canvas.block > 1
 
     def _whole(self, canvas: Canvas, window: Window) -> bool:
-        """Whether the forward computes the whole block of the model."""
+        """Return whether the forward computes the whole block of the model."""
         start, end = _begin(window), canvas.reach(window.end)
         begin = start // canvas.block * canvas.block
         alone = start == begin and window.end == end
@@ -151,5 +153,5 @@ class TwoLevelCache(CacheRule):
 
 
 def _begin(window: Window) -> int:
-    """The first position of the sub-block."""
+    """Return the first position of the sub-block."""
     return window.start if window.begin is None else window.begin

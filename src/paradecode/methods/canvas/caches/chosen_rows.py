@@ -13,17 +13,17 @@ from paradecode.methods.parts import choice, declare, parameter
 
 @declare("cache", "dkv", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")
 class DelayedKV(CacheRule):
-    """dKV-Cache-Decode (arXiv 2505.15781): keys and values change most when a mask is decided.
+    """dKV-Cache-Decode (arXiv 2505.15781): keys and values are cached a forward after the decision.
 
-    So they are taken from the first forward that reads the real token, and kept until the next
-    forward of everything. All masks of the canvas are computed in every forward. The first two
-    forwards of a block compute everything.
+    Keys and values change most when a mask is decided. They are therefore stored by the first
+    forward that reads the decided token, and kept until the next forward of every row. Each forward
+    computes all masks of the canvas. The first two forwards of a block compute every row.
 
-    Models with a shift: the row to the left of a mask of the window is computed as well, even if
+    In models with a shift the row to the left of a mask of the window is computed as well, even if
     its own token was cached (the paper's ``un_right``, inside the window).
     """
 
-    refresh: int = parameter(8, 1, 4096, "compute all every n forwards; the paper has 16 for Dream")
+    refresh: int = parameter(8, 1, 4096, "compute all rows every n forwards; paper: 16 for Dream")
     _again = False
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
@@ -38,18 +38,19 @@ class DelayedKV(CacheRule):
 class GreedyDelayedKV(CacheRule):
     """dKV-Cache-Greedy (arXiv 2505.15781): a forward costs a few rows, whatever the length.
 
-    It computes the tokens that were just decided, the masks that are next, and the ``neighbours``
-    masks nearest to each of those; the keys and values of all else, other masks included, are from
-    earlier forwards. Next are as many masks as the last forward decided.
+    A forward computes the tokens that were just decided, the masks that are expected to be decided
+    next, and the ``neighbours`` masks nearest to each of these. All other positions, masks
+    included, keep the keys and values of earlier forwards. As many masks are expected next as the
+    last forward decided.
 
-    Which ones those are is known for a random order only, the one that the paper has:
-    ``order=random`` with the policy ``static(score=random)``. For other policies they are the masks
-    of the window that the model was surest of when it last saw them.
+    Only in a random order is it known which masks come next. The paper has this order:
+    ``order=random`` with the policy ``static(score=random)``. With other policies the cache expects
+    those masks of the window of which the model was surest when it last computed them.
     """
 
-    refresh: int = parameter(2, 1, 4096, "compute all every n forwards")
-    neighbours: int = parameter(4, 0, 4096, "masks computed around each one that is next")
-    order: str = choice("confidence", ("confidence", "random"), "which masks are next")
+    refresh: int = parameter(2, 1, 4096, "compute all rows every n forwards")
+    neighbours: int = parameter(4, 0, 4096, "masks that are computed around each expected one")
+    order: str = choice("confidence", ("confidence", "random"), "which masks are expected next")
 
     def start(self, canvas: Canvas) -> None:
         self._scores: Scores = np.full(canvas.end, -np.inf)
@@ -71,7 +72,7 @@ class GreedyDelayedKV(CacheRule):
             self._scores[view.positions] = view.confidence
 
     def _next(self, canvas: Canvas, window: Window) -> Marks:
-        """The masks that are expected to be decided next, and the masks around them."""
+        """Return the masks that are expected to be decided next, and the masks around them."""
         masked = np.flatnonzero(canvas.masked)
         inside = np.flatnonzero((masked >= window.start) & (masked < window.end))
         order = np.argsort(-self._scores[masked[inside]], kind="stable")
@@ -91,20 +92,21 @@ class Recap(CacheRule):
     """ReCAP (arXiv 2505.19089): a full forward chooses a group, and local forwards fill the group.
 
     The group has the positions that the full forward decided, and those masks of the window about
-    which it was next most certain. Each of the ``local`` forwards that follow computes the group
-    alone, every time anew, against the keys and values that the full forward has for all other
-    positions. So what was just decided in the group is taken into account, and nothing outside of
-    it changes.
+    which it was next most certain. Then ``local`` forwards follow. Each computes the positions of
+    the group alone, and reads the keys and values that the full forward stored for all other
+    positions. A token that was just decided in the group is therefore taken into account, and
+    nothing outside of the group changes.
 
     The paper decodes images in an order that the full forward fixes; here the policy ranks the
-    group's masks anew after each local forward. A group that is filled early ends early.
+    group's masks again after each local forward. When all masks of a group are decided before its
+    last local forward, the next full forward follows at once.
     """
 
-    local: int = parameter(1, 0, 4096, "forwards of the group after each full one; 0: no cache")
+    local: int = parameter(1, 0, 4096, "local forwards after each full forward; 0: no cache")
     group: int = parameter(
         0, 0, 1 << 20, "masks left to the local forwards; 0: as many as the full one decided, each"
     )
-    warmup: int = parameter(0, 0, 1 << 20, "full forwards before the first group")
+    warmup: int = parameter(0, 0, 1 << 20, "number of full forwards before the first group")
 
     def start(self, canvas: Canvas) -> None:
         self._group = np.zeros(canvas.end, bool)
@@ -133,23 +135,23 @@ class Recap(CacheRule):
 
 @declare("cache", "window", guarantee="lossy", paper="Window-Diffusion", arxiv="2601.20332")
 class WindowCache(CacheRule):
-    """Window-Diffusion (arXiv 2601.20332): far masks hardly matter, so they are left out.
+    """Window-Diffusion (arXiv 2601.20332): masks that are far away are not computed.
 
-    A phase begins with a forward over its *context*: what is decided, and the next ``buffer``
+    A phase begins with a forward over its *context*: the decided tokens, and the next ``buffer``
     masks. The following forwards see that context and nothing else. They compute the next
-    ``active`` masks and the tokens that were decided in them, until the phase ends after
-    ``refresh`` forwards, or when the context runs out of masks. Tokens that the first forward of
-    the phase decided are computed once more, in the second.
+    ``active`` masks and the tokens that were decided in them. The phase ends after ``refresh``
+    forwards, or when the context has no masks left. Tokens that the first forward of the phase
+    decided are computed once more, in the second.
 
-    The paper has no blocks: use it with ``blocks=full``, or with ``blocks=sliding``, which keeps
-    the first forward of a phase from deciding positions that are far ahead. The released LLaDA
-    code leaves nothing out in a phase's first forward; this follows the paper, as its Dream code
-    does.
+    The paper has no blocks. Use ``blocks=full``, or ``blocks=sliding``, which keeps the first
+    forward of a phase from deciding positions that are far ahead. The first forward of a phase
+    leaves out far masks as in the paper and in the released code for Dream; the released code for
+    LLaDA computes every row there.
     """
 
-    active: int = parameter(16, 1, 1 << 20, "masks that are computed in each forward")
-    buffer: int = parameter(64, 1, 1 << 20, "masks of the context; the paper has 128 for Dream")
-    refresh: int = parameter(32, 1, 4096, "forwards of a phase")
+    active: int = parameter(16, 1, 1 << 20, "number of masks that are computed in each forward")
+    buffer: int = parameter(64, 1, 1 << 20, "masks in the context; the paper has 128 for Dream")
+    refresh: int = parameter(32, 1, 4096, "number of forwards of a phase")
 
     def __post_init__(self) -> None:
         if self.buffer < self.active:

@@ -1,4 +1,4 @@
-"""A few rows run through all layers; above a layer whose attention has changed, all rows do."""
+"""Elastic-Cache: recomputes all rows in the layers above one whose attention has changed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from paradecode.methods.canvas.feasible import Positions
 from paradecode.methods.parts import declare, parameter
 
 Shares = NDArray[np.float32]
-"""[..., heads, N]: the share of a row's attention that each position gets."""
+"""Float32 [..., heads, N]: the share of a row's attention that each position gets."""
 
 
 def asked_about(forward: Forward, positions: Positions) -> Forward:
-    """A copy of the forward that also returns the attention weights of these positions,
-    ascending."""
+    """Return a copy of the forward that also returns the attention weights of some positions.
+
+    ``positions`` are in ascending order.
+    """
     assert forward.positions is not None
     rows = np.searchsorted(forward.positions, positions)
     return replace(forward, attention=rows.astype(np.int32))
 
 
 def shares_of(reply: Reply, forward: Forward, layer: int, end: int) -> Shares:
-    """The attention weights [A, heads, N] of one layer that a forward asked for."""
+    """Return the attention weights [A, heads, N] of one layer that a forward asked for."""
     assert forward.positions is not None
     assert forward.visible is not None
     known = reply.attention[layer]
@@ -41,7 +43,7 @@ def shares_of(reply: Reply, forward: Forward, layer: int, end: int) -> Shares:
 
 @dataclass
 class Tracked:
-    """Tokens of each layer, and their attention weights.
+    """The tracked tokens of each layer, and their attention weights.
 
     Attributes:
         tokens: int64 [layers, T], positions of the tokens.
@@ -57,10 +59,9 @@ class Tracked:
     def of(
         cls, reply: Reply, forward: Forward, window: Positions, tokens: NDArray[np.int64], end: int
     ) -> Tracked:
-        """The weights that a forward returned for ``window`` and ``tokens``, all of which it was
-        asked for.
+        """Return the weights that a forward returned for the ``window`` and the ``tokens``.
 
-        Only the part that is needed of each layer's reply is kept.
+        The forward was asked for all of them. Only the needed part of each layer's reply is kept.
         """
         assert forward.positions is not None
         assert forward.attention is not None
@@ -74,8 +75,11 @@ class Tracked:
         return cls(tokens, np.stack(shares), np.stack(received))
 
     def likeness(self, now: Tracked) -> Scores:
-        """float64 [layers]: the cosine between a token's weights before and now, a mean over
-        heads, for the token with the smallest one. ``now`` has the same tokens."""
+        """Return float64 [layers]: the smallest likeness of a tracked token's weights.
+
+        The likeness of a token is the cosine between its weights before and now, as a mean over
+        heads. ``now`` has the same tokens.
+        """
         new = now.shares.astype(np.float64)
         old = self.shares[..., : new.shape[-1]].astype(np.float64)
         scale = np.linalg.norm(old, axis=-1) * np.linalg.norm(new, axis=-1)
@@ -86,7 +90,7 @@ class Tracked:
     def chosen(
         self, canvas: Canvas, count: int, outputs: NDArray[np.float32]
     ) -> Generator[Any, Any, Tracked]:
-        """The decided tokens to which the window attends most, ``count`` in each layer.
+        """Return the decided tokens to which the window attends most, ``count`` in each layer.
 
         Args:
             outputs: float32 [layers, N, hidden size], the last output of every layer.
@@ -115,8 +119,10 @@ class Tracked:
 def _attention_of(
     canvas: Canvas, layer: int, positions: Positions, outputs: NDArray[np.float32]
 ) -> Forward:
-    """The forward that gives the tokens' attention weights in a layer now: their last states
-    attend to the cached keys."""
+    """Return the forward that computes the tokens' attention weights in a layer now.
+
+    The tokens' last hidden states attend to the cached keys.
+    """
     at = positions.astype(np.int32)
     return Forward(
         canvas.tokens[at],
@@ -133,38 +139,38 @@ def _attention_of(
 
 EMPTY = np.empty(0, np.int32)
 BUDGET = 1 << 28
-"""The most bytes of attention weights that one forward returns: float32 [layers, rows, heads,
-N]."""
+"""The most bytes of attention weights of a forward, which are float32 [layers, rows, heads, N]."""
 
 
 @declare("cache", "elastic", guarantee="lossy", paper="Elastic-Cache", arxiv="2510.14973")
 class ElasticCache(CacheRule):
     """Elastic-Cache (arXiv 2510.14973): each forward decides from which layer on to refresh.
 
-    A forward computes the next ``window`` masks, the tokens that were just decided, and the decided
-    tokens to which the window attended most in the last forward, ``track`` of each layer. If the
-    attention of one of these has changed (the cosine between its weights before and now, a mean
-    over heads, is below ``threshold``), all rows are run through the layers above, from the states
-    that are known of that layer's output, and the predictions are taken from there. A threshold
-    above 1 computes everything in every forward, -1 nothing again after the first.
+    A forward computes the next ``window`` masks, the tokens that were just decided, and the tracked
+    tokens: the ``track`` decided tokens of each layer to which the window attended most in the last
+    forward. The cache compares the attention weights of each tracked token before and now, as a
+    cosine that is a mean over heads. If it is below ``threshold`` in a layer, all rows are run
+    through the layers above, from their known states after that layer, and the predictions are
+    taken from there. A threshold above 1 computes every row in every forward; with -1 nothing is
+    computed again after the first forward.
 
-    The weights of a token that was not computed in a forward, and is tracked from there on, are
-    those of its last states with the keys as they are: a row through the attention of one layer.
-    Attention weights of a forward take at most 256 MiB. Where they would take more, fewer masks of
-    the window and fewer tokens of each layer are asked about; where one mask and one token of each
-    layer take more, the cache is refused: LLaDA-8B on more than 1985 positions.
+    A token may be tracked although the last forward did not compute it. Its weights are then
+    computed from its last states and the present keys, by running one row through the attention of
+    one layer. Attention weights of a forward take at most 256 MiB. Where they would take more,
+    fewer masks of the window and fewer tokens of each layer are tracked. The cache is refused where
+    one mask and one token of each layer take more, as in LLaDA-8B on more than 1985 positions.
 
-    It keeps float32 [layers, N, hidden size]. The second, partial forward and the rows through the
-    attention of one layer count in ``rows`` by their layers, and not in ``forwards``. A method that
-    runs several canvases in a forward (freedave) computes everything. The backend must give
-    attention weights: ranks do not.
+    The cache keeps float32 [layers, N, hidden size]. The second, partial forward and the rows
+    through the attention of one layer count in ``rows`` by their layers, and not in ``forwards``. A
+    method that runs several canvases in a forward (freedave) computes every row. The backend must
+    return attention weights; a model that is split over several processes cannot.
     """
 
     window: int = parameter(
-        16, 1, 1 << 20, "masks that each forward computes; 256 MiB bound the weights"
+        16, 1, 1 << 20, "masks of each forward; 256 MiB bound attention weights"
     )
-    threshold: float = parameter(0.9, -1.0, 1.01, "cosine below which the layers above are run")
-    track: int = parameter(1, 1, 1 << 20, "tokens watched in each layer; 256 MiB bound the weights")
+    threshold: float = parameter(0.9, -1.0, 1.01, "cosine below which all rows run above the layer")
+    track: int = parameter(1, 1, 1 << 20, "tokens tracked in each layer; 256 MiB bound weights")
     _known = False
 
     def start(self, canvas: Canvas) -> None:
@@ -208,8 +214,7 @@ class ElasticCache(CacheRule):
         return reply
 
     def _check(self, forward: Forward) -> Generator[Any, Any, Reply]:
-        """Run the forward of a few rows; above a layer whose attention has changed, run all
-        rows."""
+        """Run the forward of a few rows; above a layer whose attention has changed, run all."""
         assert forward.positions is not None
         assert forward.logits is not None
         canvas, before = self._canvas, self._tracked
@@ -245,12 +250,12 @@ class ElasticCache(CacheRule):
         return reply
 
     def _go_on(self) -> Generator[Any, Any, None]:
-        """Choose the tokens that are tracked from here on."""
+        """Choose the tokens that are tracked from the next forward on."""
         chosen = self._tracked.chosen(self._canvas, self._each, self._outputs)
         self._tracked = yield from chosen
         self._known = True
 
 
 def _stacked(reply: Reply) -> NDArray[np.float32]:
-    """float32 [layers, rows, hidden size]: the hidden states of a reply, in order of layers."""
+    """Return float32 [layers, rows, hidden size]: a reply's hidden states, in order of layers."""
     return np.stack([reply.hidden[layer] for layer in sorted(reply.hidden)])

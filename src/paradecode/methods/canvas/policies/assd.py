@@ -1,5 +1,4 @@
-"""Any-subset decoding from left to right by the model's own joint density, several tokens a
-forward."""
+"""Any-subset decoding from left to right: the model drafts several tokens and verifies them."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ EXACT = "it keeps the keys and values of what is decided, which are final: leave
 
 @dataclass
 class ChainByChain(Unmask):
-    """The loop of :class:`AnySubset`: one forward drafts the next masks, a second one verifies
-    them all."""
+    """The loop of :class:`AnySubset`: one forward drafts the next masks, a second verifies them."""
 
     policy: AnySubset
 
@@ -63,17 +61,19 @@ class ChainByChain(Unmask):
 class AnySubset(Policy):
     """Draft the next masks at once, and verify them by the model's own density, in two forwards.
 
-    The masks are decided from left to right. Each depends on the prompt, on what was ``placed``,
-    and on the tokens to its left: a mask is a row that sees these (in models that shift, the row
-    before it), and a token is a row that does not see what comes later. So a second forward knows
-    what each drafted token should have been given those before it. The text is token by token that
-    of ``tokens=1``, with every seed, and takes no more forwards than tokens. Text to the right of a
-    mask (``placed``) is seen as well; sums then have another order, so on a real backend the text
-    is equal up to rounding, and without it exactly. With causal attention it is also the text of
-    ``static(block_length=1)``.
+    The masks are decided from left to right. The token of a mask depends on the prompt, on what was
+    ``placed``, and on the tokens to its left. In the first forward each mask is a row that sees
+    these (in models that shift, the row before it is). In the second forward each drafted token is
+    a row that does not see what comes later, so that its logits give the distribution that the next
+    drafted token should have had. The text is token by token that of ``tokens=1``, with every seed,
+    and takes no more forwards than tokens.
+
+    Text to the right of a mask (``placed``) is seen as well. Then sums have another order, so on a
+    real backend the text is equal up to rounding; otherwise it is equal exactly. With causal
+    attention it is also the text of ``static(block_length=1)``.
 
     When: the model was trained for such a density (``paradecode train assd``), or has causal
-    attention. Others were trained on masks that see one another, and write worse.
+    attention. Other models were trained on masks that see one another, and write worse text.
     """
 
     clashes = MappingProxyType({"cache=*": EXACT})

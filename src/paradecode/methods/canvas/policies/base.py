@@ -1,4 +1,4 @@
-"""The base classes of commit policies, and what those share that rank positions or plan steps."""
+"""The base classes of commit policies, and functions that rank positions and plan steps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from paradecode.methods.parts import make, part
 
 
 class Policy:
-    """Decides which proposals become permanent. A dataclass; each request has its own object.
+    """A policy decides which proposals become permanent.
 
-    Fields declared with ``parameter`` or ``choice`` are its settings. Other fields are its state;
-    declare them with ``field(init=False)`` or set them in :meth:`start`.
+    It is a dataclass, and each request has its own object. Fields declared with ``parameter`` or
+    ``choice`` are its settings. Other fields are its state; declare them with ``field(init=False)``
+    or set them in :meth:`start`.
 
     Attributes:
         observes: the positions of a view: the ``masked`` ones of the window, all of the ``window``,
@@ -42,7 +43,7 @@ class Policy:
     driven: bool = False
 
     def start(self, canvas: Canvas) -> None:
-        """Called before the first forward; tokens that are known already may be committed here."""
+        """Prepare the policy before the first forward; it may commit known tokens here."""
 
     def fuse(self, logits: Logits, positions: Positions) -> Logits:
         """Change the logits [K, V] about ``positions`` [K] before tokens are chosen from them."""
@@ -54,7 +55,7 @@ class Policy:
         yield  # Makes it a generator.
 
     def decide(self, view: View) -> Decision:
-        """The decision after a forward."""
+        """Return the decision after a forward."""
         raise NotImplementedError
 
 
@@ -66,7 +67,7 @@ BREADTH = ("masked", "window", "canvas")
 
 @dataclass
 class Wrapper(Policy):
-    """A policy on top of another one, ``inner``, whose properties it takes over."""
+    """A policy on top of another one, ``inner``, whose attributes it takes over."""
 
     base: str = part("static", "policy", "policy underneath")
 
@@ -104,28 +105,31 @@ SCORES: Mapping[str, Callable[[View], Scores]] = {
     "entropy": lambda view: -view.entropy,
     "random": lambda view: view.uniform(0),  # An order that is fixed for the request.
 }
-"""Scores by which positions are ranked, best first."""
+"""The scores by which positions are ranked, best first."""
 
 NAMES = {
     "low_confidence": "confidence", "maskgit_plus": "confidence", "topk_margin": "margin",
 }  # fmt: skip
-"""Names of scores in the models' own scripts -> ours."""
+"""Names of scores in the models' own scripts -> our names."""
 
 
 def scores_of(view: View, name: str) -> Scores:
-    """float64 [K]: the scores of this name, which is ours or one of the models' scripts."""
+    """Return float64 [K]: the scores of this name, which is ours or one of the models' scripts."""
     return SCORES[NAMES.get(name, name)](view)
 
 
 def share(progress: Progress) -> int:
-    """Number of the planned steps that the block gets, in proportion to its masks; at least one."""
+    """Return how many of the planned steps the block gets, in proportion to its masks.
+
+    The result is at least 1.
+    """
     p = progress
     after = p.before + p.block_masks
     return max(1, p.steps * after // p.masks - p.steps * p.before // p.masks)
 
 
 def quota(progress: Progress) -> int:
-    """How many positions this forward commits when ``steps`` are spread evenly.
+    """Return how many positions this forward commits when ``steps`` are spread evenly.
 
     The block gets its share of ``steps``; of m masks in T steps the first ``m % T`` steps commit
     one more than the others. Where the lengths divide one another this is LLaDA's schedule.
@@ -135,7 +139,7 @@ def quota(progress: Progress) -> int:
 
 
 def times(steps: int, eps: float) -> NDArray[np.float32]:
-    """float32 [steps + 1]: from 1 to eps, rounded as torch.linspace rounds it."""
+    """Return float32 [steps + 1]: times from 1 to eps, rounded as torch.linspace rounds them."""
     at = np.arange(steps + 1, dtype=np.float32)
     width = (np.float32(eps) - np.float32(1)) / np.float32(steps)
     rising = np.float32(1) + width * at
@@ -144,14 +148,16 @@ def times(steps: int, eps: float) -> NDArray[np.float32]:
 
 
 class Planned(Policy):
-    """A policy that counts the planned steps of each block in ``step``, which may run ahead of the
-    forwards."""
+    """A policy that counts the planned steps of each block in ``step``.
+
+    The count may run ahead of the forwards.
+    """
 
     def start(self, canvas: Canvas) -> None:
         self.block, self.step = -1, 0
 
     def begins(self, view: View) -> bool:
-        """Whether this is the first forward of a block; ``step`` is 0 then."""
+        """Return whether this is the first forward of a block; ``step`` is 0 then."""
         if view.window.block == self.block:
             return False
         self.block, self.step = view.window.block, 0
@@ -159,11 +165,13 @@ class Planned(Policy):
 
 
 def masks_of(view: View) -> int:
-    """Number of masks that are left where the planned steps apply."""
+    """Return the number of masks that are left in the positions of the planned steps."""
     return int(view.canvas.masked[view.window.shared].sum())
 
 
 def noisy(view: View, scores: Scores, noise: float, step: int) -> Scores:
-    """The scores divided by the temperature ``noise``, plus Gumbel noise of the step; 0 changes
-    nothing."""
+    """Return the scores divided by the temperature ``noise``, plus Gumbel noise of the step.
+
+    A ``noise`` of 0 changes nothing.
+    """
     return scores if noise == 0.0 else scores / noise + view.gumbel(step)

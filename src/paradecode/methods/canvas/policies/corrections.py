@@ -1,4 +1,4 @@
-"""A policy that corrects decided tokens while the others are filled in."""
+"""Policies that correct decided tokens while the others are filled in."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ from paradecode.methods.parts import parameter
     names={"revise_start": "last", "revise_topk": "share"},
 )
 class Refine(Wrapper):
-    """Write the model's present choice over tokens of the block that were decided before.
+    """Replace decided tokens of the block for which the model now prefers another token.
 
-    Of those decided before this forward whose best token is now another one, the ``share`` that
-    the model is surest of (of all decided ones) is replaced, if the new token has probability
-    ``least``. The paper replaces all of them: ``least=0``. Nothing is replaced after the last
-    commit of a block. Needs a model that was trained to correct what it sees (`paradecode train
-    refine`): plain masked diffusion leaves the predictions at decided positions untrained, and the
-    text falls apart; ``least=1.01`` turns the corrections off.
+    Tokens are candidates that were decided before this forward and are no longer the best of their
+    position. The candidates of which the model is surest are replaced: at most the ``share`` of all
+    decided tokens, and only by tokens of at least probability ``least``. The paper replaces all
+    candidates: ``least=0``. Nothing is replaced after the last commit of a block.
+
+    The model must be trained to correct what it sees (`paradecode train refine`). Plain masked
+    diffusion leaves the predictions at decided positions untrained, and the text falls apart;
+    ``least=1.01`` turns the corrections off.
 
     When: the model was trained to correct what it sees, and early mistakes are what costs quality.
-    Never with a model as it is.
+    Never with a model that was not trained for it.
     """
 
     observes = "window"
     revises = True
 
     least: float = parameter(0.7, 0.0, 1.01, "least probability of a correction; above 1: none")
-    last: float = parameter(1.0, 0.0, 1.0, "last part of the planned steps in which it corrects")
-    share: float = parameter(1.0, 0.0, 1.0, "part of the decided tokens that may be replaced")
+    last: float = parameter(1.0, 0.0, 1.0, "share of the planned steps, at the end, that correct")
+    share: float = parameter(1.0, 0.0, 1.0, "share of the decided tokens that may be replaced")
 
     def start(self, canvas: Canvas) -> None:
         super().start(canvas)
@@ -87,12 +89,12 @@ class Corrector(Policy):
         self.kept = ~canvas.masked
 
     def corrections(self, view: View) -> Decision:
-        """The decision in a block without masks; it may do nothing."""
+        """Return the decision in a block without masks; it may do nothing."""
         raise NotImplementedError
 
 
 class Correct(Unmask):
-    """Looks at each decided block again, until nothing more is corrected in it."""
+    """The loop that runs each decided block again, until the policy corrects nothing in it."""
 
     policy: Corrector
 
@@ -123,7 +125,7 @@ class Correct(Unmask):
 
 
 def again(canvas: Canvas, window: Window) -> RowPlan:
-    """The plan that computes a decided window once more; it is exact if the cache before it is."""
+    """Return the plan that computes a decided window once more; exact if the cache before it is."""
     first = window.start // canvas.block * canvas.block if canvas.block else 0
     if first == 0 or not canvas.cached[:first].all():
         return everything(canvas, window, store=False)
@@ -144,21 +146,21 @@ def again(canvas: Canvas, window: Window) -> RowPlan:
 class Edit(Corrector):
     """Commit what is more probable than the threshold; replace decided tokens of the block.
 
-    Of the decided tokens of the block each is replaced whose position now has another best token
-    that is more probable than ``least``. A block without masks is looked at again, until nothing
-    changes, ``after`` times at most. Prompts are never changed, nor is text that was shown: with
+    A decided token of the block is replaced if another token is now the best of its position and is
+    more probable than ``least``. A block without masks is run again until nothing changes, at most
+    ``after`` times. The prompt is never changed, and neither is text that was shown: with
     ``blocks=lead`` the first token of a block is corrected alone. The defaults are those of the
     model's own code; its publishers also name 0.7 and 0.5.
 
-    When: LLaDA2.1, whose default it is, and models that were trained to correct what they see.
-    With any other model texts get worse.
+    When: LLaDA2.1, whose default it is, and models that were trained to correct what they see. With
+    any other model texts get worse.
     """
 
     observes = "window"
 
-    threshold: float = parameter(0.95, 0.0, 1.0, "commit what is more probable; always the best")
-    least: float = parameter(0.9, 0.0, 1.0, "replace by what is more probable; 1: no corrections")
-    after: int = parameter(16, 0, 256, "forwards of a block without masks, at most")
+    threshold: float = parameter(0.95, 0.0, 1.0, "commit what is above this, and always the best")
+    least: float = parameter(0.9, 0.0, 1.0, "least probability of a replacement; 1: none")
+    after: int = parameter(16, 0, 256, "most forwards of a block without masks")
 
     def decide(self, view: View) -> Decision:
         sure = int((view.eligible & (view.confidence > self.threshold)).sum())
@@ -172,7 +174,7 @@ class Edit(Corrector):
         return Decision(changed, view.proposals[view.rows(changed)], revoke=changed)
 
     def _changed(self, view: View) -> Positions:
-        """Decided positions of the block, with another best token that is probable enough."""
+        """Return decided positions of the block with another best token that is probable enough."""
         at = view.positions
         ours = view.inside & ~view.canvas.masked[at] & ~self.kept[at]
         other = view.proposals != view.canvas.tokens[at]

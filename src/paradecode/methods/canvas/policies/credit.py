@@ -1,4 +1,4 @@
-"""Credit tokens that were predicted again and again."""
+"""Policies that raise the rank of tokens which a position predicted in several forwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.methods.canvas.policies.base import Policy, Wrapper, quota
 from paradecode.methods.parts import choice, parameter, part
 
 EMPTY = -1
-"""Content of a slot that holds no token."""
+"""The content of a slot that holds no token."""
 
 
 @policy(
@@ -28,26 +28,27 @@ EMPTY = -1
 class Credit(Wrapper):
     """Raise the logits of tokens that a position predicted before; then decide as the base does.
 
-    In each forward the best token of a masked position earns its probability to the power of
-    ``exponent``, all earlier credit decays, and ``weight`` * log(1 + credit) is added to the
-    logits. Defaults as in dInfer; the paper's form without parameters is ``schedule=mask_ratio``.
+    In each forward the best token of a masked position earns credit, its probability to the power
+    of ``exponent``. All earlier credit decays, and ``weight`` * log(1 + credit) is added to the
+    logits. The defaults are those of dInfer; the paper's form without parameters is
+    ``schedule=mask_ratio``.
 
-    A position holds credit for as many tokens as it has ``slots``, the smallest is given up when
-    they are full; 0 holds all of them, which is the dense form: only tokens that were best once
-    have any credit.
+    A position holds credit for as many tokens as it has ``slots``; when they are full, the token
+    with the least credit loses its slot. With 0 slots a position holds the credit of all tokens:
+    this is the dense form, where only tokens that were once the best have any credit.
 
     When: long canvases, where the right token shows early but stays below the threshold for long.
     In short blocks there is little to gain.
     """
 
     base: str = part("threshold(threshold=0.8)", "policy", "policy underneath")
-    weight: float = parameter(0.7, 0.0, 100.0, "of log(1 + credit) in the logits")
-    decay: float = parameter(0.8, 0.0, 1.0, "what is left of a credit after a forward")
-    exponent: float = parameter(0.2, 0.0, 1e6, "of the probability that is earned")
+    weight: float = parameter(0.7, 0.0, 100.0, "factor of log(1 + credit), added to the logits")
+    decay: float = parameter(0.8, 0.0, 1.0, "factor of a credit after each forward")
+    exponent: float = parameter(0.2, 0.0, 1e6, "exponent of the probability that is earned")
     schedule: str = choice(
-        "fixed", ("fixed", "mask_ratio"), "mask_ratio: weight and decay are 1 - masks / all"
+        "fixed", ("fixed", "mask_ratio"), "mask_ratio: weight and decay are the decided share"
     )
-    slots: int = parameter(0, 0, 64, "tokens with credit at a position; 0: all")
+    slots: int = parameter(0, 0, 64, "most tokens with credit at a position; 0: no limit")
 
     def start(self, canvas: Canvas) -> None:
         self.canvas, self.all_masks = canvas, max(int(canvas.masked.sum()), 1)
@@ -76,8 +77,7 @@ class Credit(Wrapper):
     def _earn(
         self, at: NDArray[np.int64], best: NDArray[np.int32], earned: NDArray[np.float64]
     ) -> None:
-        """Add credit in the slot that holds the token, else in an empty slot, else in the slot
-        with the least."""
+        """Add credit in the slot of the token, else in an empty slot, else in the smallest one."""
         held = self.tokens[at] == best[:, None]
         known = held.any(axis=1)
         if self.slots == 0 and not (known | (self.tokens[at] == EMPTY).any(axis=1)).all():
@@ -93,11 +93,13 @@ class Credit(Wrapper):
 # A policy that trusts positions which keep their token and stay near the top of the ranking.
 
 WARM_UP, LATE = 5, 0.1
-"""Numbers of the released form: the steps before it looks back, and the share of masks below
-which it remembers two positions at most."""
+"""The number of steps before the released form looks back, and a share of masks.
+
+When less than this share is left masked, it remembers at most two positions.
+"""
 
 History = dict[int, NDArray[np.float32]]
-"""Position -> its distribution, float32 [V]."""
+"""Position -> its distribution in an earlier step, float32 [V]."""
 
 
 @policy(
@@ -110,23 +112,24 @@ History = dict[int, NDArray[np.float32]]
 class Coherent(Policy):
     """Rank by predictions averaged over the last steps; commit many where they agree.
 
-    ``form=paper``: of each step the ``width`` positions of least entropy are remembered with their
-    distributions. Those in all of the last ``depth`` steps come first, by the entropy of their
-    mean distribution; with ``seek`` all of them below ``entropy`` are committed, otherwise as many
-    positions as a step has by plan. The paper's entropy is not published; ours is a guess.
+    ``form=paper`` remembers from each step the distributions of the ``width`` positions of least
+    entropy. Positions that were remembered in all of the last ``depth`` steps come first, in order
+    of the entropy of their mean distribution. With ``seek`` all of them below ``entropy`` are
+    committed; otherwise as many positions as the plan gives a step. The paper does not publish its
+    entropy; our default is a guess.
 
-    ``form=released``: the authors' code compares the best tokens with those of the step before,
-    for up to b + b * ``width`` positions, where b is what a step has by plan.
+    ``form=released``: the authors' code compares the best tokens with those of the step before, for
+    up to b + b * ``width`` positions, where b is the number that the plan gives a step.
 
-    When: ``threshold`` commits what later forwards would have seen otherwise: agreement over
-    several of them is a second opinion. It has to wait for it, so that it saves fewer forwards.
+    When: ``threshold`` commits tokens that later forwards would have decided otherwise. Agreement
+    over several forwards is a second opinion. Waiting for it saves fewer forwards.
     """
 
     form: str = choice("paper", ("paper", "released"), "the algorithm of the paper, or its code")
-    seek: bool = parameter(True, 0, 1, "commit all that is coherent (CCD-DS), not a fixed number")
-    depth: int = parameter(3, 1, 8, "paper: steps that are averaged; Dream 3, LLaDA 2")
-    width: int = parameter(4, 1, 32, "positions that are remembered of a step")
-    entropy: float = parameter(0.3, 0.0, 100.0, "paper: most entropy of a mean distribution, nats")
+    seek: bool = parameter(True, 0, 1, "commit all coherent tokens (CCD-DS), not a fixed number")
+    depth: int = parameter(3, 1, 8, "paper: number of averaged steps; 3 for Dream, 2 for LLaDA")
+    width: int = parameter(4, 1, 32, "number of positions that are remembered of a step")
+    entropy: float = parameter(0.3, 0.0, 100.0, "paper: highest entropy of a mean, in nats")
 
     def start(self, canvas: Canvas) -> None:
         self.histories: deque[History] = deque(maxlen=self.depth)

@@ -23,8 +23,7 @@ from paradecode.methods.parts import choice, parameter, text
 # The sampler of Dream and DiffuCoder, on its own time schedule.
 
 FINEST = 64
-"""The most steps for each mask into which ``origin`` is divided; more change the text hardly at
-all."""
+"""The most steps for each mask into which ``origin`` is divided; more hardly change the text."""
 
 
 @policy(
@@ -43,18 +42,19 @@ class Dream(Planned):
     commits nothing in its first step and two in its last; ``schedule=even`` has no such gaps. A
     step that commits nothing is not run: it would see the same canvas again.
 
-    The model's own script reads the confidence after temperature and top-p, and draws new noise
-    in each step; here, as in all canvas methods, it is read at temperature 1, and noise is that
-    of the position. ``origin`` has no ranking: each mask is revealed with the step's probability
-    (of at most 64 steps a mask: more would hardly change when any two are revealed together).
+    The model's own script reads the confidence after temperature and top-p, and draws new noise in
+    each step. Here, as in all canvas methods, the confidence is read at temperature 1, and each
+    position keeps its noise. ``origin`` has no ranking: each mask is revealed with the step's
+    probability. It runs at most 64 steps a mask, because more would hardly change which masks are
+    revealed together.
 
     When: results of the models' own scripts are to be repeated. The number of forwards is planned,
     whatever the text.
     """
 
-    score: str = choice("entropy", (*SCORES, *NAMES, "origin"), "what ranks the positions")
-    noise: float = parameter(0.0, 0.0, 1e6, "temperature of the ranking; 0: the best ones")
-    schedule: str = choice("dream", ("dream", "even"), "even: counts are rounded, not cut")
+    score: str = choice("entropy", (*SCORES, *NAMES, "origin"), "score that ranks the positions")
+    noise: float = parameter(0.0, 0.0, 1e6, "temperature of the ranking; 0: the best positions")
+    schedule: str = choice("dream", ("dream", "even"), "even: counts are rounded, not truncated")
     eps: float = parameter(1e-3, 1e-6, 0.5, "time at the last step")
 
     def decide(self, view: View) -> Decision:
@@ -70,7 +70,7 @@ class Dream(Planned):
         return Decision(view.best(scores, int(self._counts(view, step)[0])))
 
     def _plan(self, view: View) -> NDArray[np.float32]:
-        """float32 [T]: the part of the masks that each planned step of this block asks for."""
+        """Return float32 [T]: the part of the masks that each planned step of the block commits."""
         steps = share(view.progress)
         if self.score == "origin":
             steps = min(steps, FINEST * max(view.progress.block_masks, 1))
@@ -82,7 +82,7 @@ class Dream(Planned):
         return parts
 
     def _counts(self, view: View, since: int) -> Positions:
-        """int64: how many masks each step from ``since`` on would commit of those there are now."""
+        """Return int64: how many of the present masks each step from ``since`` on would commit."""
         masks, steps = masks_of(view), len(self.parts)
         if self.schedule == "even":
             left = view.progress.block_masks * np.arange(steps - since - 1, -1, -1) // steps
@@ -90,7 +90,7 @@ class Dream(Planned):
         return (np.float32(masks) * self.parts[since:]).astype(np.int64)
 
     def _next(self, view: View) -> int:
-        """The next step that commits something; the last one at the latest."""
+        """Return the next step that commits something, or the last step."""
         last = len(self.parts) - 1
         if self.step >= last:
             return last
@@ -99,7 +99,7 @@ class Dream(Planned):
         return self.step + int(np.argmax(counts > 0))
 
     def _reveal(self, view: View) -> Positions:
-        """The masks that are revealed, each for itself by the noise of its step and position."""
+        """Return the masks to reveal; each is drawn by the noise of its step and position."""
         chosen, last = view.positions[:0], len(self.parts) - 1
         while not len(chosen):
             step = min(self.step, last)
@@ -112,7 +112,10 @@ class Dream(Planned):
 # Confident decoding with tokens placed beforehand.
 
 OTHERS = ("origin", "origin_ratio", "autoregressive")
-"""Values of ``score`` for choosing where no position is sure; the probability says what is sure."""
+"""Values of ``score`` by which a position is chosen where none passes the threshold.
+
+The threshold is compared with the probability.
+"""
 
 
 @policy(
@@ -126,21 +129,22 @@ OTHERS = ("origin", "origin_ratio", "autoregressive")
 class Dimple(Planned):
     """Commit what scores above the threshold; if nothing does, what the time schedule asks for.
 
-    The schedule is Dream's, moved on to where as much is still masked as really is, and to a step
-    that commits at least one. It then takes the best by ``score``; ``origin`` takes a random
-    subset, ``origin_ratio`` each with the step's probability, ``autoregressive`` the leftmost one.
-    The threshold is compared with the score, which is never above 0 for ``entropy``.
+    The schedule is Dream's. It is moved on to the time at which as many masks are left as there are
+    now, and then to a step that commits at least one. This step takes the positions with the best
+    ``score``; ``origin`` takes a random subset, ``origin_ratio`` each with the step's probability,
+    ``autoregressive`` the leftmost one. The threshold is compared with the score, which is never
+    above 0 for ``entropy``.
 
     ``prior`` places tokens (keys of a JSON record, "Step 1:", an end of text that fixes the
-    length) that are never scored, and that the model fills in around.
+    length). They are never scored, and the model fills in the positions around them.
 
     When: parts of the answer are known beforehand, such as the keys of a record; or a threshold
     shall never be slower than a plan.
     """
 
-    threshold: float = parameter(0.95, -100.0, 1.0, "a score above it is sure; 1: schedule only")
-    score: str = choice("confidence", (*SCORES, *NAMES, *OTHERS), "what ranks the positions")
-    noise: float = parameter(0.0, 0.0, 1e6, "temperature of the ranking; 0: the best ones")
+    threshold: float = parameter(0.95, -100.0, 1.0, "commit scores above this; 1: schedule only")
+    score: str = choice("confidence", (*SCORES, *NAMES, *OTHERS), "score that ranks the positions")
+    noise: float = parameter(0.0, 0.0, 1e6, "temperature of the ranking; 0: the best positions")
     eps: float = parameter(1e-3, 1e-6, 0.5, "time at the last step")
     prior: str = text(read_placed, "tokens placed beforehand: '0:523 88, 40:9'")
 
@@ -165,7 +169,7 @@ class Dimple(Planned):
         return Decision(view.best(scores, self._planned(view, step, steps)[0]))
 
     def _planned(self, view: View, step: int, steps: int) -> tuple[int, float]:
-        """How many positions to commit, and the probability with which each is chosen."""
+        """Return how many positions to commit, and the probability with which each is chosen."""
         masks = masks_of(view)
         left = masks / max(view.progress.block_masks, masks)
         time = times(steps, self.eps)

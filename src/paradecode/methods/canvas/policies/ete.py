@@ -21,8 +21,7 @@ from paradecode.methods.parts import parameter
 
 @dataclass
 class TryTokens(Unmask):
-    """The loop whose forward holds several canvases, which differ in the token of the explored
-    position."""
+    """The loop whose forward holds several canvases; each tries another token at one position."""
 
     policy: ExploreThenExploit
 
@@ -47,8 +46,10 @@ class TryTokens(Unmask):
             view = after
 
     def _best(self, view: View, row: int) -> Generator[Any, Any, View]:
-        """Run the canvas with each token for the explored row; write the best one, and return
-        its view."""
+        """Run the canvas with each token for the explored row, and write the best one.
+
+        Returns the view of the canvas with that token.
+        """
         window, plan = self.plan()
         forward, positions = self.ask(window, plan)
         count = max(1, min(self.policy.branches, MOST_ROWS // len(forward.tokens)))
@@ -70,7 +71,7 @@ class TryTokens(Unmask):
 
 
 def _likely(view: View, row: int, count: int) -> list[int]:
-    """The proposal for a row, and then the most probable other tokens."""
+    """Return the proposal for a row, and then the most probable other tokens."""
     ids, values = view.logits.select([row]).top_k(count + 1)
     others = ids[0][np.isfinite(values[0])].tolist()
     return list(dict.fromkeys([int(view.proposals[row]), *others]))[:count]
@@ -87,25 +88,26 @@ def _likely(view: View, row: int, count: int) -> list[int]:
 class ExploreThenExploit(Policy):
     """Exploit across blocks, and explore the most uncertain positions when little is sure.
 
-    A token of probability p carries -log2 p bits, so that sure tokens alone bring a text forward
-    slowly; deciding an unsure position makes others certain. This is a reconstruction from the
-    paper's abstract (no code and no settings were published where we looked): what passes the
-    threshold is committed in the block and in ``ahead`` more, and the best position always; if
-    those are fewer than ``enough``, the ``explore`` positions of the block with the highest
-    entropy, no two of them neighbours, get their best token as well. With more ``branches`` the
-    next forward tries as many tokens for the first of them, each on a canvas of its own, and goes
-    on from the one after which most positions pass the threshold.
+    A token of probability p carries -log2 p bits, so that sure tokens alone add little information
+    in each forward; deciding an unsure position makes others certain. This is a reconstruction from
+    the paper's abstract, because we found no published code and no settings.
 
-    When: to experiment: text in which one decision settles many others.
+    What passes the threshold is committed in the block and in ``ahead`` more blocks, and the best
+    position always. If these are fewer than ``enough``, up to ``explore`` positions of the block
+    with the highest entropy get their best token as well; no two of them are neighbours. With more
+    ``branches`` the next forward tries as many tokens for the first of them, each on a canvas of
+    its own, and continues with the canvas on which most positions pass the threshold.
+
+    When: for experiments with text in which one decision settles many others.
     """
 
     observes = "canvas"
 
-    threshold: float = parameter(0.9, 0.0, 1.01, "least probability")
-    ahead: int = parameter(1, 0, 1 << 20, "blocks behind the present one that are decided, too")
+    threshold: float = parameter(0.9, 0.0, 1.01, "least probability of a token that is committed")
+    ahead: int = parameter(1, 0, 1 << 20, "number of later blocks that are decided as well")
     explore: int = parameter(1, 0, 4096, "unsure positions that are committed in a forward")
-    enough: int = parameter(2, 0, 4096, "sure positions from which on nothing is explored")
-    branches: int = parameter(1, 1, 16, "tokens that are tried for the first of them")
+    enough: int = parameter(2, 0, 4096, "explore only if fewer positions than this are sure")
+    branches: int = parameter(1, 1, 16, "tokens that are tried for the first unsure position")
     explored: int | None = field(default=None, init=False)
 
     def decide(self, view: View) -> Decision:
@@ -119,7 +121,7 @@ class ExploreThenExploit(Policy):
         return Decision(view.positions[chosen])
 
     def cascade(self, view: View) -> tuple[int, float]:
-        """How many positions could be exploited, and how sure all of them are together."""
+        """Return how many positions could be exploited, and how sure all of them are together."""
         sure = view.confidence[self._reach(view)]
         return int((sure >= self.threshold).sum()), float(np.log(sure).sum())
 
@@ -130,7 +132,7 @@ class ExploreThenExploit(Policy):
         return view.canvas.masked[view.positions] & (view.positions < limit)
 
     def _unsure(self, view: View, free: Marks) -> list[int]:
-        """The ``free`` rows with the highest entropies, no two of which are neighbours."""
+        """Return the ``free`` rows with the highest entropies, no two of which are neighbours."""
         rows = np.flatnonzero(free)
         rows = rows[np.argsort(-view.entropy[rows], kind="stable")]
         found: dict[int, int] = {}  # Position -> row.

@@ -1,4 +1,4 @@
-"""Forward the canvases that are likely to come next together with the present one.
+"""Run the canvases that are likely to come next together with the present one, in one forward.
 
 This file is longer than other policies, because the paper is about the loop, which drafts canvases
 and verifies them.
@@ -23,19 +23,26 @@ from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.parts import choice, parameter
 
 MOST_DRAFTED = 4
-"""Canvases of one forward, unless the request says how many; more save forwards and cost rows."""
+"""The canvases of one forward, unless the request sets a number.
+
+With more canvases there are fewer forwards, each with more rows.
+"""
 LEARNING = 0.1
-"""Weight of the newest draft in the share of drafts that come true; higher follows the text
-faster."""
+"""The weight of the newest draft in the average of how often drafts come true."""
 PATIENCE, MOST_PATIENCE = 32, 1024
-"""Forwards without a draft after which one is tried. The number doubles with each failed trial,
-up to the second value."""
+"""After so many forwards without a draft the loop tries one again.
+
+The number doubles with each failed trial, from the first value up to the second.
+"""
 
 
 @dataclass
 class DraftOdds:
-    """What a tenant's requests have learned: how often drafts come true, and the seconds to make
-    one; for how many forwards no draft was made, and for how many none will be made."""
+    """What the loop learned from a tenant's requests, to decide whether drafts save time.
+
+    It holds how often drafts come true, the seconds to make one, for how many forwards no draft was
+    made, and for how many none will be made.
+    """
 
     right: float = 0.9
     seconds: float = 0.0
@@ -53,8 +60,7 @@ class Foreseen:
     refresh: bool
 
     def answers(self, canvas: Canvas, window: Window) -> bool:
-        """Whether these are the logits that a forward of ``canvas`` for ``window`` would
-        compute."""
+        """Return whether a forward of ``canvas`` for ``window`` would compute the same logits."""
         wanted = window.start + np.flatnonzero(canvas.masked[window.start : window.end])
         return (
             np.array_equal(self.canvas.tokens, canvas.tokens)
@@ -101,7 +107,7 @@ class DraftAndVerify(Unmask):
             self.commit(view, shortened(view, decision, drafts))
 
     def _compute(self, window: Window, last: View | None, count: int) -> Any:
-        """Run the forward of the canvas, and of up to ``count - 1`` that may follow it."""
+        """Run the forward of the canvas, and of up to ``count - 1`` canvases that may follow it."""
         canvas = self.canvas
         window = replace(window, end=min(window.end + self._ahead, canvas.end))
         plan = self.cache.plan(canvas, window)
@@ -134,19 +140,19 @@ class DraftAndVerify(Unmask):
 
     @property
     def _free(self) -> bool:
-        """Whether the text does not depend on how many canvases are drafted."""
+        """Return whether the text does not depend on how many canvases are drafted."""
         settings = {"base": self.policy.base, "steps": self.steps}
         return guarantee(settings) == "exact" and not self.cache.stale(self.canvas)
 
     @property
     def _ahead(self) -> int:
-        """Positions behind the window that are computed where canvases are drafted."""
+        """Return how many positions behind the window are computed where canvases are drafted."""
         if not self.policy.drafts_ahead(self.canvas):
             return 0
         return -(-self._most // self.blocks.block_length) * self.blocks.block_length
 
     def _paying(self, window: Window) -> int:
-        """How many canvases to compute, with the next one: the number that makes steps fastest."""
+        """Return how many canvases to compute, the next one included, so that steps are fastest."""
         if self.policy.draft_steps or not self._free:
             return self._most
         rows = self._rows or window.end - window.start
@@ -173,7 +179,7 @@ class DraftAndVerify(Unmask):
         return best
 
     def _guesses(self, last: View, count: int) -> Generator[Apply, Any, list[Canvas]]:
-        """The next canvases, if the predictions of the last view still held."""
+        """Return the canvases that follow if the predictions of the last view still hold."""
         canvas, blocks, commits = deepcopy((self.canvas, self.blocks, self.policy))
         found: list[Canvas] = []
         while len(found) < count and last.positions[-1] < canvas.end > canvas.edge:
@@ -189,9 +195,9 @@ class DraftAndVerify(Unmask):
 
 
 def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decision:
-    """FreeDave++: the largest part of a decision of many positions that was foreseen.
+    """Return the largest part of a decision of many positions that was foreseen (FreeDave++).
 
-    The rest is decided from the predictions for that canvas, without a forward.
+    The rest is decided from the predictions for the foreseen canvas, without a forward.
     """
     if len(decision.commit) < 2 or len(decision.revoke) or decision.truncate is not None:
         return decision
@@ -211,8 +217,7 @@ def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decisio
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """The guarantee under these settings: with `static` and one token a step the text is
-    unchanged."""
+    """Return ``exact`` for settings with `static` and one token a step, else ``lossy``."""
     usual = settings.get("base", "static") == "static" and settings.get("steps", 0) == 0
     return "exact" if usual else "lossy"
 
@@ -230,26 +235,26 @@ def guarantee(settings: Mapping[str, Any]) -> Guarantee:
 class FreeDave(Wrapper):
     """Compute the canvases that are expected next along with this one; text of static, unchanged.
 
-    What the last predictions would have the policy underneath do, step by step, is the draft. As
-    long as it comes true, no further forward is needed. With ``base=threshold`` this is
-    FreeDave++, which is not lossless. A cache sees fewer forwards than without drafts, so that
-    with one that goes stale the text differs, too.
+    The draft is what the policy underneath would decide, step by step, if the last predictions
+    still held. As long as the draft is right, no further forward is needed. With ``base=threshold``
+    this is FreeDave++, which is not lossless. With drafts a cache sees fewer forwards than without,
+    so with a cache that goes stale the text differs, too.
 
-    Without ``draft_steps`` as many are drafted as make steps the fastest, by the measured cost of
-    rows and by how often drafts came true: often none, where rows cost as much as forwards. Where
-    the number changes the text (another base, ``steps``, a stale cache) it is always 4, so that
-    the same seed gives the same text.
+    Without ``draft_steps`` the loop drafts the number of canvases that makes steps the fastest, by
+    the measured cost of rows and by how often drafts came true. This number is often zero where
+    rows cost as much as forwards. Where the number changes the text (another base, ``steps``, a
+    stale cache) it is always 4, so that the same seed gives the same text.
 
     When: the text of one token a forward must stay as it is, and rows are cheap: it saves forwards,
     not rows.
     """
 
     draft_steps: int = parameter(
-        0, 0, 64, "canvases in a forward; 0: as many as pay here, or 4 if that changes the text"
+        0, 0, 64, "canvases in a forward; 0: the fastest number, or 4 if it changes the text"
     )
-    mode: str = choice("tree", ("tree", "batch"), "one forward, or a batch of them")
-    eager: str = choice("auto", ("auto", "on", "off"), "draft the next blocks; auto: if causal")
+    mode: str = choice("tree", ("tree", "batch"), "run canvases in one forward, or in a batch")
+    eager: str = choice("auto", ("auto", "on", "off"), "also draft next blocks; auto: if causal")
 
     def drafts_ahead(self, canvas: Canvas) -> bool:
-        """Whether the blocks behind the present one are computed and drafted as well."""
+        """Return whether the blocks behind the present one are computed and drafted as well."""
         return self.eager == "on" or (self.eager == "auto" and canvas.block > 0)

@@ -19,7 +19,7 @@ from paradecode.methods.trained import TrainedPart, layer_shapes, layer_steps, l
 
 
 class UnmaskFilter(TrainedPart):
-    """The probability that a proposal is final, computed from the confidences of a whole block.
+    """Computes the probability that a proposal is final from the confidences of a whole block.
 
     Two linear layers with a ReLU between them (arXiv 2509.25188; which function theirs has between
     its layers is not published). Input ``confidence`` [N, block], output [N, block].
@@ -48,11 +48,11 @@ class UnmaskFilter(TrainedPart):
 class JointLayer(TrainedPart):
     """ADJUST (arXiv 2509.22738): how final states change when a masked token becomes known.
 
-    A Llama layer over the projected embeddings of the tokens and the projected states. The paper's
-    layer is as wide as the model and its output is added to the states as it is. Here the width is
-    free, a matrix leads back to the D numbers of a state, states are those before the model's last
-    norm (brought to unit scale on the way in, and scaled back on the way out), and the projected
-    embeddings are kept as a table.
+    A Llama layer reads the projected embeddings of the tokens and the projected states. The paper's
+    layer is as wide as the model, and its output is added to the states as it is. Here the width is
+    free, and a matrix leads back to the D numbers of a state. The states are those before the
+    model's last norm; they are divided by their scale on the way in and multiplied by it on the way
+    out. The projected embeddings are kept as a table.
 
     Inputs: the present tokens of the canvas (``tokens`` [n]), the ``states`` [n, D], their
     ``positions`` [n], and ``groups`` [n]: a row sees rows of its own group and of lower ones.
@@ -102,7 +102,7 @@ ENDS = (DECIDED, GUESSED)
 
 
 def cut(view: View, decision: Decision, when: str) -> Decision:
-    """The decision, with the canvas cut behind an end of text.
+    """Return the decision, with the canvas cut behind an end of text.
 
     The end is the first one that the decision commits. If it commits none and ``when`` is
     ``guessed``, the end is the most probable one that is proposed for any masked position, decided
@@ -138,15 +138,15 @@ def refuse_revising(method: str, inner: Policy, base: str) -> None:
 class EoTP(Wrapper):
     """Drop the canvas behind an end of text that the policy underneath commits.
 
-    What is decided before it stays as it is; the forwards that follow have fewer rows, and in a
+    The tokens before the end stay as they are. The forwards that follow have fewer rows, and in a
     model whose rows all see one another, other predictions. ``when=guessed`` is the released code:
     in every forward it also cuts behind the most probable end that is merely proposed, anywhere on
-    the canvas, which shortens answers where the model is not sure of their length.
+    the canvas. This shortens answers where the model is not sure of their length.
 
     When: the canvas is much longer than the answer. It can stand on any policy.
     """
 
-    when: str = choice(DECIDED, ENDS, "what counts as an end: a committed one, or any proposal")
+    when: str = choice(DECIDED, ENDS, "what counts as an end: committed tokens, or proposals")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,8 +161,7 @@ class EoTP(Wrapper):
 TRAIN_FILTER = "paradecode train unmask-filter"
 OFF = "off"
 DECIDED_INPUT = 1.0
-"""Input of the filter at positions whose confidence a forward does not give, or that do not
-exist."""
+"""The filter's input at positions without a confidence, or beyond the end of the block."""
 
 
 @policy(
@@ -178,7 +177,8 @@ class Learn2PD(Wrapper):
 
     The filter reads the probabilities of the best tokens at all positions of the block, decided
     ones included. A block that is shorter than the one it was trained for is filled up, a longer
-    one is judged in pieces. ``end`` is ``eotp``: where the canvas is cut behind an end of text.
+    one is judged in pieces. The setting ``end`` is that of ``eotp``: it says where the canvas is
+    cut behind an end of text.
 
     When: there are prompts to train the filter with, in place of a threshold that is set by hand.
     """
@@ -222,8 +222,7 @@ TRAIN_LAYER = "paradecode train joint-sampler"
 
 @dataclass
 class OneByOne(Unmask):
-    """The loop that commits tokens one by one between two forwards, and runs the layer between two
-    commits.
+    """The loop that commits the tokens of a forward one by one, and runs the layer in between.
 
     The layer's states go through the model's own last norm and head, in a forward that runs no
     layer of the model.
@@ -288,8 +287,8 @@ class JointSampler(Policy):
     """
 
     layer: str = local_path(f"file of `{TRAIN_LAYER}`")
-    tokens: int = parameter(4, 1, 64, "commits a forward")
-    score: str = choice("entropy", tuple(SCORES), "what ranks the positions")
+    tokens: int = parameter(4, 1, 64, "number of tokens that a forward commits")
+    score: str = choice("entropy", tuple(SCORES), "score that ranks the positions")
 
     def __post_init__(self) -> None:
         self.trained = JointLayer.needed("joint-sampler", self.layer, TRAIN_LAYER)

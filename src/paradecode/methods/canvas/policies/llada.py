@@ -19,7 +19,7 @@ from paradecode.methods.parts import choice, parameter
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """The guarantee under these settings: one token a forward, the best first, is the reference."""
+    """Return ``exact`` for settings with one token a forward, the best first, else ``lossy``."""
     usual = settings.get("steps", 0) == 0 and settings.get("score", "confidence") in (
         "confidence", "low_confidence", "maskgit_plus",
     )  # fmt: skip
@@ -38,12 +38,12 @@ def guarantee(settings: Mapping[str, Any]) -> Guarantee:
 class Static(Policy):
     """Commit the best-scored positions, as many in each forward as `steps` asks for.
 
-    Without ``steps`` it is one a forward: the reference that other policies are measured against.
+    Without ``steps`` each forward commits one: this is the reference for all other policies.
 
     When: as the reference; with ``steps``, for the models' own trade of forwards against quality.
     """
 
-    score: str = choice("confidence", (*SCORES, *NAMES), "what ranks the positions")
+    score: str = choice("confidence", (*SCORES, *NAMES), "score that ranks the positions")
 
     def decide(self, view: View) -> Decision:
         return Decision(view.best(scores_of(view, self.score), quota(view.progress)))
@@ -98,8 +98,10 @@ class Guide(Unmask):
 
 
 def _guided(given: Logits, without: Logits, scale: float) -> Logits:
-    """``without + (scale + 1) * (given - without)``, as [K, V]; entries of ``given`` that are
-    not finite stay."""
+    """Return ``without + (scale + 1) * (given - without)``, as [K, V].
+
+    Entries of ``given`` that are not finite stay unchanged.
+    """
     rows, vocabulary = given.shape
     ids = np.arange(vocabulary, dtype=np.int32)
     every = np.tile(ids, (rows, 1))
@@ -121,8 +123,8 @@ def _guided(given: Logits, without: Logits, scale: float) -> Logits:
 class Guided(Wrapper):
     """Decide from logits that are moved away from those of a canvas whose prompt is masked.
 
-    The logits are u + (scale + 1)(c - u), c those with the prompt and u those without (LLaDA's
-    ``cfg_scale``; Nie et al. 2024, arXiv 2410.18514). Every forward has twice the rows.
+    The logits are u + (scale + 1)(c - u), where c are those with the prompt and u those without
+    (LLaDA's ``cfg_scale``; Nie et al. 2024, arXiv 2410.18514). Every forward has twice the rows.
 
     When: the answer should keep closer to the prompt, and twice the cost does not matter.
     """
@@ -131,4 +133,4 @@ class Guided(Wrapper):
         {"cache=*": "the forward without the prompt has other keys and values; use none"}
     )
 
-    scale: float = parameter(1.0, 0.0, 100.0, "how far; 0: without guidance")
+    scale: float = parameter(1.0, 0.0, 100.0, "how far logits are moved away; 0: without guidance")

@@ -1,4 +1,4 @@
-"""A policy that stops when the answer is settled."""
+"""A policy that commits all remaining positions when the answer no longer changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.parts import parameter, text
 
 EARLY, LATE = 0.33, 0.67
-"""Shares of the planned steps at which the threshold falls."""
+"""The shares of the planned steps at which the threshold falls."""
 
 
 @policy(
@@ -22,9 +22,9 @@ class Prophet(Wrapper):
 
     The answer is the ``answer_length`` positions from ``answer_start`` on, or those behind the
     ``anchor`` (tokens placed beforehand, such as "The answer is"). With neither it never stops
-    early, as in the released code. Nothing is stopped while a mask is outside of what the forward
-    computed, as with caches of slices, or with models of block-causal attention before their last
-    block.
+    early, as in the released code. It does not stop early either while the forward has not computed
+    all masks, as with caches that leave rows out, or with models of block-causal attention before
+    their last block.
 
     When: a short answer at a known place (a choice, a number behind "The answer is"), which settles
     long before the text around it.
@@ -32,11 +32,11 @@ class Prophet(Wrapper):
 
     observes = "canvas"
 
-    high: float = parameter(7.5, -1e9, 1e9, "mean gap that is enough in the first third")
-    middle: float = parameter(5.0, -1e9, 1e9, "the same in the second third")
-    low: float = parameter(2.5, -1e9, 1e9, "the same in the last third")
+    high: float = parameter(7.5, -1e9, 1e9, "mean gap that ends decoding in the first third")
+    middle: float = parameter(5.0, -1e9, 1e9, "mean gap that ends decoding in the second third")
+    low: float = parameter(2.5, -1e9, 1e9, "mean gap that ends decoding in the last third")
     answer_start: int = parameter(-1, -1, 1 << 20, "offset of the answer; -1: behind the anchor")
-    answer_length: int = parameter(5, 1, 1 << 20, "positions of the answer")
+    answer_length: int = parameter(5, 1, 1 << 20, "number of positions of the answer")
     anchor: str = text(read_placed, "tokens placed before the answer: '200:785 4226 374'")
 
     def start(self, canvas: Canvas) -> None:

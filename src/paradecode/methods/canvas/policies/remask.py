@@ -1,4 +1,4 @@
-"""Policies that mask decided positions again, or commit what is redundant in space and time."""
+"""Policies that mask decided positions again, or that commit redundant proposals early."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class Remask(Planned):
     """Keep the best positions of each round on a cosine schedule; decided ones may be masked again.
 
     After round j of T floor(n cos(pi/2 (j + 1)/T)) of n positions are masked, and none after the
-    last. ``form=released`` ranks decided positions anew in every round, by their probability now
-    times what is left of the rounds, so that late rounds tend to mask decided ones. ``form=paper``
-    keeps them, unless their probability is below ``least`` (rising from 0) or has fallen by more
-    than ``drop`` since they were committed, each at most ``limit`` times. The paper's own values
-    of those are not published. A round that changes nothing is not run.
+    last. ``form=released`` ranks decided positions again in every round, by their probability now
+    times the share of rounds that remain, so that late rounds tend to mask decided ones.
+    ``form=paper`` keeps decided positions, unless their probability is below ``least`` (rising from
+    0) or has fallen by more than ``drop`` since they were committed; each is masked again at most
+    ``limit`` times. The paper does not publish its values of these settings. A round that changes
+    nothing is not run.
 
     When: few rounds, planned beforehand, and mistakes that a later round can repair. Text is shown
     late.
@@ -42,9 +43,9 @@ class Remask(Planned):
     revises = True
 
     form: str = choice("released", ("released", "paper"), "how decided positions are judged")
-    noise: float = parameter(1.0, 0.0, 1e6, "of the ranking, falling to 0 with the rounds")
-    least: float = parameter(0.5, 0.0, 1.0, "paper: least probability of a decided token, at last")
-    drop: float = parameter(0.5, 0.0, 1.0, "paper: how far its probability may fall")
+    noise: float = parameter(1.0, 0.0, 1e6, "noise of the ranking, which falls to 0 in rounds")
+    least: float = parameter(0.5, 0.0, 1.0, "paper: last round's least probability of a token")
+    drop: float = parameter(0.5, 0.0, 1.0, "paper: how far a decided token's probability may fall")
     limit: int = parameter(1, 0, 12, "paper: how often a position may be masked again")
 
     def start(self, canvas: Canvas) -> None:
@@ -105,24 +106,25 @@ class Remask(Planned):
 class R2(Wrapper):
     """Also commit sure neighbourhoods, one of each run of equal tokens, and tokens that persist.
 
-    On what the policy underneath leaves masked, in this order: ``width`` adjacent positions, at
-    most ``gaps`` of them decided, whose mean probability reaches ``sure``; of ``run`` or more
-    adjacent masks with the same token one, if the best of them is above ``sure``; tokens that were
-    proposed ``stays`` times in a row and have probability ``steady``. All rules see the proposals
-    and their probabilities only. The paper also fine-tunes the model: `paradecode train r2`.
+    Three rules look at what the policy underneath leaves masked, in this order. The first commits
+    ``width`` adjacent positions, at most ``gaps`` of them decided, whose mean probability reaches
+    ``sure``. The second commits one of ``run`` or more adjacent masks with the same token, if the
+    best of them is above ``sure``. The third commits tokens that were proposed ``stays`` times in a
+    row and have probability ``steady``. All rules see the proposals and their probabilities only.
+    The paper also fine-tunes the model: `paradecode train r2`.
 
     When: ``threshold`` leaves the same proposals standing forward after forward. Check the quality.
     """
 
     base: str = part("threshold", "policy", "policy underneath")
-    width: int = parameter(3, 0, 64, "positions of a neighbourhood; 0: no such rule")
-    gaps: int = parameter(1, 0, 64, "decided positions that it may have")
-    sure: float = parameter(0.8, 0.0, 1.01, "least mean probability, and that of a run's best")
-    run: int = parameter(2, 0, 4096, "masks of a run; 0: no such rule")
-    pick: str = choice("confidence", ("confidence", "mid", "random"), "which one of a run")
-    stays: int = parameter(3, 0, 4096, "forwards with the same token; 0: no such rule")
-    steady: float = parameter(0.8, 0.0, 1.01, "least value of the statistic")
-    statistic: str = choice("last", ("last", "ave", "max"), "of the probabilities in a row")
+    width: int = parameter(3, 0, 64, "number of positions of a neighbourhood; 0 turns the rule off")
+    gaps: int = parameter(1, 0, 64, "most decided positions in a neighbourhood")
+    sure: float = parameter(0.8, 0.0, 1.01, "least mean probability, or of a run's best mask")
+    run: int = parameter(2, 0, 4096, "least number of masks in a run; 0 turns the rule off")
+    pick: str = choice("confidence", ("confidence", "mid", "random"), "which mask of a run")
+    stays: int = parameter(3, 0, 4096, "forwards with the same token; 0 turns the rule off")
+    steady: float = parameter(0.8, 0.0, 1.01, "least value of `statistic`")
+    statistic: str = choice("last", ("last", "ave", "max"), "how `steady` reads the probabilities")
 
     def start(self, canvas: Canvas) -> None:
         self.token, self.count = np.full(canvas.end, -1, np.int32), np.zeros(canvas.end, np.int64)
@@ -138,7 +140,7 @@ class R2(Wrapper):
         return view.and_also(first, more) if more.any() else first
 
     def _neighbourhoods(self, view: View, left: Marks) -> Marks:
-        """bool [K]: positions in a window of ``width`` that is sure on average."""
+        """Return bool [K]: positions in a window of ``width`` that is sure on average."""
         size = view.window.end - view.window.start
         if not 0 < self.width <= size:
             return np.zeros(len(left), bool)
@@ -153,7 +155,7 @@ class R2(Wrapper):
         return chosen
 
     def _runs(self, view: View, left: Marks) -> Marks:
-        """bool [K]: one of each run of masks with the same proposal."""
+        """Return bool [K]: one of each run of masks with the same proposal."""
         chosen, rows = np.zeros(len(left), bool), np.flatnonzero(left)
         at, tokens = view.positions[rows], view.proposals[rows]
         ends = np.flatnonzero((np.diff(at) != 1) | (np.diff(tokens) != 0)) + 1
@@ -165,8 +167,10 @@ class R2(Wrapper):
         return chosen
 
     def _persistent(self, view: View, left: Marks) -> Marks:
-        """bool [K]: positions that were proposed the same token again and again; counts this
-        forward."""
+        """Return bool [K]: positions that kept their proposal for enough forwards.
+
+        The call counts this forward, so it is made once for each view.
+        """
         at, tokens, sure = view.positions[left], view.proposals[left], view.confidence[left]
         same = self.token[at] == tokens
         self.count[at] = np.where(same, self.count[at], 0) + 1

@@ -20,9 +20,9 @@ from paradecode.methods.parts import choice, parameter
 class Threshold(Policy):
     """Commit every position at least as probable as the threshold, and always the best one.
 
-    What is decided in one forward is decided as if its positions did not depend on one another.
-    Where each of them is nearly certain that is nearly right, and a lower threshold makes it less
-    so. With ``score=entropy`` the threshold is the most entropy of a position that is committed:
+    The positions of one forward are decided as if they did not depend on one another. Where each of
+    them is nearly certain, this is nearly right; a lower threshold makes more errors. With
+    ``score=entropy`` the threshold is the highest entropy of a position that is committed:
     dParallel (2509.26488) takes 0.5, with a model that `paradecode train dparallel` made.
 
     When: the default for diffusion models: one number trades forwards against quality. Find yours
@@ -30,7 +30,7 @@ class Threshold(Policy):
     """
 
     threshold: float = parameter(0.9, 0.0, 1.01, "least probability; above 1: one a forward")
-    score: str = choice("confidence", ("confidence", "entropy"), "entropy: at most so many nats")
+    score: str = choice("confidence", ("confidence", "entropy"), "entropy: most nats of a position")
 
     def decide(self, view: View) -> Decision:
         score, least = view.confidence, self.threshold
@@ -52,11 +52,11 @@ class Factor(Policy):
     With a factor of 1 the argmax of each position is then the argmax of their joint distribution
     (the paper's theorem 1). The best position is always committed.
 
-    When: as ``threshold``, where how many are committed should follow from how sure they are
-    together.
+    When: as ``threshold``, where the number of committed positions should follow from how sure they
+    are together.
     """
 
-    factor: float = parameter(1.0, 0.0, 1e6, "how much joint doubt is allowed")
+    factor: float = parameter(1.0, 0.0, 1e6, "bound of (n + 1)(1 - probability) of n tokens")
 
     def decide(self, view: View) -> Decision:
         order = view.best(view.confidence, len(view.positions))
@@ -83,14 +83,15 @@ class Factor(Policy):
 class LocalLeap(Policy):
     """Commit as `threshold` does, with a lower threshold near positions that pass it.
 
-    What is committed at the lower threshold is no anchor for others in the same step.
+    A position that is committed at the lower threshold does not lower it for others in the same
+    step.
 
     When: ``threshold`` stalls beside text that is sure already, as in lists, code and formulas.
     """
 
     threshold: float = parameter(0.9, 0.0, 1.01, "least probability of an anchor")
     relaxed: float = parameter(0.75, 0.0, 1.01, "least probability near an anchor")
-    radius: int = parameter(4, 0, 1 << 20, "how far from an anchor near is")
+    radius: int = parameter(4, 0, 1 << 20, "positions on either side that are near an anchor")
 
     def decide(self, view: View) -> Decision:
         anchors = view.eligible & (view.confidence >= self.threshold)
@@ -120,15 +121,15 @@ class LocalLeap(Policy):
 class Deferred(Policy):
     """Commit what passes the threshold, and cut the canvas behind a committed end of text.
 
-    The window is the other half of the method: ``blocks=sliding``, its default, keeps a number of
-    masks in it, so that an unsure position waits for its right context instead of being forced at
-    the end of a block. The paper's cache is ``cache=delayed``; its extension of the blocks of
-    semi-causal models is not here.
+    The window is the other half of the method. Its default, ``blocks=sliding``, keeps a number of
+    masks in the window, so that an unsure position waits for its right context instead of being
+    forced at the end of a block. The paper's cache is ``cache=delayed``. The paper's variant for
+    the blocks of semi-causal models is not implemented.
 
     When: fixed blocks force unsure tokens at their ends, and no block length suits all texts.
     """
 
-    threshold: float = parameter(0.9, -100.0, 1.01, "least score; the best one always passes")
+    threshold: float = parameter(0.9, -100.0, 1.01, "least score; the best position always passes")
     score: str = choice(
         "confidence", ("confidence", "margin", "entropy"), "entropy: minus the entropy, in nats"
     )

@@ -49,7 +49,7 @@ class Experience:
         refused: number of consecutive drafts, over all requests, of which no node was worth
             verifying.
         failed: whether the last drafts of a model did not earn their time.
-        owed: seconds that drafts of a model have lost and that steps without it have not paid back.
+        owed: seconds that drafts of a model lost, less what steps without it have made up for.
             Reading a prompt counts as a loss until drafts have gained as much. A negative value is
             what the last drafts have gained.
         first: share of a model's drafts whose first token was right. While nothing is drafted, it
@@ -79,7 +79,7 @@ class DraftAccount:
         gained: tokens that recent drafts gained, with decay.
         paid: seconds that recent drafts cost, with decay.
         pause: number of steps of the last rest.
-        owing: whether a loss may have to be paid back before the next draft.
+        owing: whether a loss may have to be made up for before the next draft.
     """
 
     patience: int
@@ -109,7 +109,9 @@ class DraftAccount:
         return self.pause
 
     def judge(self, accepted: int) -> int:
-        """Record this step's draft; return for how many steps the drafter rests, 0 if it earned.
+        """Record this step's draft, and return for how many steps the drafter rests.
+
+        The number is 0 if the draft was worth its time.
 
         Args:
             accepted: number of accepted draft tokens, without those that copies would have brought
@@ -137,7 +139,9 @@ class DraftAccount:
         self.learned.owed = max(self.learned.owed, self.lost) + seconds
 
     def due(self, neighbours: int) -> int:
-        """Return the number of steps that pay the loss back, if the neighbours pay in each as well.
+        """Return the number of steps without drafts that make up for the loss.
+
+        In each of them the neighbours make up for a part of it, too.
 
         The result is 0 where this request shall not wait for that.
         """
@@ -150,6 +154,6 @@ class DraftAccount:
         return steps
 
     def pay(self, steps: int) -> None:
-        """Pay a part of the loss back, after ``steps`` steps without the model."""
+        """Reduce the loss by the share of ``steps`` steps without the model."""
         if self.learned.owed > 0:
             self.learned.owed = max(0.0, self.learned.owed - steps * LOSS * self.plain)

@@ -1,6 +1,6 @@
-"""The budget ``auto``, which verifies what pays on this machine.
+"""The budget ``auto``, which verifies the nodes that are worth their time on this machine.
 
-Where nothing pays, it soon verifies nothing.
+Where no node is worth its time, it soon verifies none.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ class Phase(Enum):
     """The three things that the budget can do with the drafter in a step."""
 
     ASKS = "asks"
-    """The drafter drafts, and the nodes that pay are verified."""
+    """The drafter drafts, and the nodes that are worth their time are verified."""
     TRIAL = "trial"
-    """The drafter drafts, or one of its nodes is verified, although nothing says that it pays."""
+    """The drafter drafts once, or one node is verified, although no gain is expected."""
     RESTS = "rests"
     """The drafter does not draft. In a fusion only the drafters that run a model rest."""
 
 
 @declare("budget", "auto", paper="none: this project's own")
 class AutoBudget(Budget):
-    """Verify as many nodes as pay on this machine: the K that gives the most tokens per second.
+    """Verify as many nodes as this machine gains from: the K with the most tokens per second.
 
     K nodes give (1 + 1.5 neighbours + expected accepted) / (draft + t(1 + K)) tokens per second,
     where t(n) is the measured time of a step with n rows. The neighbours' tokens are in the
@@ -85,10 +85,10 @@ class AutoBudget(Budget):
     | trial | ``patience`` refusals in a row, of drafts or a model's forwards | asks or rests |
     | rests | refusals, a loss, or reading the prompts of several requests | asks when it is over |
 
-    A drafter that costs no time is refused if none of its nodes pays. After ``HABIT`` consecutive
-    refusals it rests. Each further refusal and each neighbour makes the rest longer, up to
-    ``patience`` steps. A request begins where the last one of the same tenant and method has left
-    off.
+    A drafter that costs no time is refused if none of its nodes gains time. After ``HABIT``
+    consecutive refusals it rests. Each further refusal and each neighbour makes the rest longer, up
+    to ``patience`` steps. A request begins with the number of refusals at which the last request of
+    the same tenant and method ended.
 
     A drafter that runs a model has spent time before its tree can be judged, so each of its
     forwards must promise to raise the number of tokens per second. The first one is judged by how
@@ -99,11 +99,11 @@ class AutoBudget(Budget):
     Each draft of a model is recorded (:class:`DraftAccount`). When the last drafts gained less than
     they cost, by more than the usual gain of two drafts, the model rests for ``patience`` steps.
     The rest is twice as long after each failed trial, up to 16 times, and half as long after one
-    that pays. It lasts until the loss is at most 1/32 of the time of so many plain steps.
+    that gains time. It lasts until the loss is at most 1/32 of the time of so many plain steps.
 
-    The time for reading the prompt counts as lost until drafts have gained as much, and later
-    requests of the tenant go on paying. Drafts therefore cost a tenant at most 1/32 of plain
-    decoding's time, one trial for each running request, and what two drafts gained earlier.
+    The time for reading the prompt counts as lost until drafts have gained as much, and what is
+    still lost is kept for later requests of the tenant. Drafts therefore cost a tenant at most 1/32
+    of plain decoding's time, one trial for each running request, and what two drafts gained before.
 
     In a fusion the model is asked where copies are likely to be wrong. The budget compares this
     probability with the one at earlier drafts of the model. It asks if the model then gains more
@@ -115,7 +115,7 @@ class AutoBudget(Budget):
     """
 
     weighs = True
-    patience: int = parameter(16, 1, 1024, "refusals after which one node is tried")
+    patience: int = parameter(16, 1, 1024, "number of refusals after which one node is tried")
     phase: Phase = field(default=Phase.ASKS, init=False, repr=False)
     _new_method: str = field(default="", init=False, repr=False)
     _refused: int = field(default=0, init=False, repr=False)
@@ -288,9 +288,9 @@ class AutoBudget(Budget):
     def _begins(self, pays: bool) -> bool:
         """Decide whether a model drafts now, and let it rest if not.
 
-        It drafts where that pays. It also drafts as a trial after ``patience`` consecutive
-        refusals, because old measurements go out of date. Each further refusal makes the rest
-        longer.
+        It drafts where a draft is worth its time. It also drafts as a trial after ``patience``
+        consecutive refusals, because old measurements go out of date. Each further refusal makes
+        the rest longer.
         """
         self._declined = 0 if pays else self._declined + 1
         if pays:
@@ -307,8 +307,8 @@ class AutoBudget(Budget):
         """Return how many of ``leaves`` (best first) to expand: all, one, or none.
 
         The method looks several levels ahead, because t(K) has steps: the next node alone may not
-        pay where the next four do. The first forward is judged by how often first tokens were
-        right.
+        be worth its time where the next four are. The first forward is judged by how often first
+        tokens were right.
         """
         nodes, room = len(tree), self.count - len(tree)
         verify = seq.step_seconds(1 + nodes)

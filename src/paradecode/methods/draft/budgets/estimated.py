@@ -93,7 +93,7 @@ class Confidence(Budget):
     The unsure node itself is still verified.
     """
 
-    threshold: float = parameter(0.4, 0.0, 1.0, "least probability of a node that goes on")
+    threshold: float = parameter(0.4, 0.0, 1.0, "least probability of a node that is drafted on")
 
     def expand(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         sure = [leaf == ROOT or tree.estimates[leaf] >= self.threshold for leaf in leaves]
@@ -129,7 +129,7 @@ class StochasticBeam(Budget):
     drawn keep the most promising nodes of each level.
     """
 
-    beams: int = parameter(3, 1, 16, "paths that go on at each level")
+    beams: int = parameter(3, 1, 16, "number of paths that are drafted on at each level")
 
     def drawing(self, tree: TreeBuilder, limit: int) -> Draws:
         return BeamDraws(tree, limit, self.beams)

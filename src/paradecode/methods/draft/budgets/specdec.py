@@ -126,7 +126,7 @@ class SpecDecPP(Budget):
     and the whole grown draft is verified.
     """
 
-    threshold: float = parameter(0.4, 0.0, 1.0, "most risk of a rejection")
+    threshold: float = parameter(0.4, 0.0, 1.0, "highest risk of a rejection")
     head: str = local_path("head by `paradecode train acceptance-head`; empty: it learns")
     _head: ResidualHead | None = field(default=None, init=False, repr=False)
     _log: AcceptanceLog | None = None

@@ -210,11 +210,11 @@ class Aded(ModelFree):
     needs = Needs(all_rows=True, noise=True)
     group = "aded"
 
-    exploration: float = parameter(1.0, 0.0, 10.0, "weight of what was tried less often")
-    simulations: int = parameter(24, 1, 256, "descents a draft")
-    depth: int = parameter(6, 1, 32, "most draft tokens in a row")
-    rate: float = parameter(0.3, 0.01, 1.0, "how fast the table moves towards the model")
-    noise: float = parameter(0.05, 0.0, 1.0, "share of noise in what the search expects")
+    exploration: float = parameter(1.0, 0.0, 10.0, "weight of tokens that were tried less often")
+    simulations: int = parameter(24, 1, 256, "number of descents through the tree for each draft")
+    depth: int = parameter(6, 1, 32, "most draft tokens on a path")
+    rate: float = parameter(0.3, 0.01, 1.0, "share of the model's probabilities in an update")
+    noise: float = parameter(0.05, 0.0, 1.0, "share of noise in the expected rewards of the search")
     table: str = local_path("counted in a corpus: `paradecode train ngram-table`")
     _counted: bool = field(default=False, repr=False)
 

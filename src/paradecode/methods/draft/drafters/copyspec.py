@@ -35,7 +35,7 @@ class CopySpec(ModelFree):
     group = "copying"
     needs = Needs(rests=True)
 
-    gamma: int = parameter(3, 1, 64, "how many tokens must agree")
+    gamma: int = parameter(3, 1, 64, "number of tokens that must agree")
     _first: dict[bytes, int] = field(default_factory=dict, repr=False)
     _entered: int = field(default=0, repr=False)
 

@@ -54,7 +54,7 @@ class DraftModel(ModelDrafter):
 
     needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,), rests=True)
 
-    width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
+    width: int = parameter(3, 1, 16, "number of candidates of each node; 1 drafts a chain")
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         calibration = seq.shared("draft-model", Calibration)
@@ -222,7 +222,7 @@ class SortedDraft(ModelDrafter):
     needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,), rests=True)
 
     exits: str = text(read_exits, "layers before each exit: '6 9 12'; by default half, 3/4 and all")
-    sure: float = parameter(0.5, 0.0, 2.0, "probability that leaves early; above 1 none does")
+    sure: float = parameter(0.5, 0.0, 2.0, "least probability of an early exit; above 1: none")
     _rows: NestedRows | None = field(default=None, init=False, repr=False)
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
@@ -377,9 +377,9 @@ class Deer(ModelDrafter):
 
     needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,), rests=True)
 
-    width: int = parameter(2, 1, 16, "candidates of each node; 1 drafts a chain")
-    masks: int = parameter(32, 0, 4096, "full attention: masks behind the text; 0: max_tokens")
-    refresh: int = parameter(16, 1, 4096, "full attention: drafts before all is computed anew")
+    width: int = parameter(2, 1, 16, "number of candidates of each node; 1 drafts a chain")
+    masks: int = parameter(32, 0, 4096, "full attention: masks after the text; 0: max_tokens")
+    refresh: int = parameter(16, 1, 4096, "full attention: drafts until all rows run again")
     stored: Tokens | None = field(default=None, init=False, repr=False)
     age: int = field(default=0, init=False, repr=False)
 

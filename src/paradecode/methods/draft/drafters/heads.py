@@ -94,14 +94,14 @@ class Mtp(HeadDrafter):
 class Dovetail(HeadDrafter):
     """A gate weighs the target's state against the token, and several layers draft from the result.
 
-    Zhang et al. 2024. Where a row of the target is expensive, few nodes pay, so a better head is
-    worth its cost. The paper verifies 16 nodes on a CPU and drafts on a GPU (``draft_device``, for
-    any head). Here the budget decides how many nodes.
+    Zhang et al. 2024. Where a row of the target is expensive, few nodes are worth verifying, so a
+    better head is worth its cost. The paper verifies 16 nodes on a CPU and drafts on a GPU
+    (``draft_device``, for any head). Here the budget decides how many nodes.
 
     When: there is such a head, and the target's rows cost much.
     """
 
-    depth: int = parameter(7, 1, 16, "most levels")
+    depth: int = parameter(7, 1, 16, "most levels of a draft")
 
 
 @head_method(
@@ -186,7 +186,7 @@ class LongSpec(HeadDrafter):
     When: texts are long, and there is such a head.
     """
 
-    depth: int = parameter(5, 1, 16, "most levels")
+    depth: int = parameter(5, 1, 16, "most levels of a draft")
 
 
 @head_method(

@@ -110,7 +110,7 @@ class InputCopy(ModelFree):
     group = "alignment"
     needs = Needs(rests=True)
 
-    max_ngram: int = parameter(3, 1, 16, "most output tokens that find the place again")
+    max_ngram: int = parameter(3, 1, 16, "most output tokens by which the place is found again")
     _alignment: Alignment | None = field(default=None, repr=False)
     _length: int = field(default=0, repr=False)
 
@@ -145,7 +145,7 @@ class PredictedOutput(InputCopy):
     because the budget soon stops drafting from it.
     """
 
-    max_ngram: int = parameter(4, 1, 16, "most output tokens that find the place again")
+    max_ngram: int = parameter(4, 1, 16, "most output tokens by which the place is found again")
 
     def _align(self, seq: TokenSequence) -> Alignment:
         if seq.prediction is None:

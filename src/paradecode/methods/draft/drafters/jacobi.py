@@ -24,11 +24,11 @@ def random_tokens(seq: TokenSequence, count: int) -> list[int]:
 
 @dataclass
 class Exploration:
-    """Decides whether the rows that explore (Jacobi guesses, a lookahead window) pay as a whole.
+    """Decides whether rows that explore (Jacobi guesses, lookahead windows) are worth their cost.
 
-    A budget that weighs single nodes would refuse each of them. The rows pay while the tokens that
-    recent drafts gain in a step are worth the cost of all rows. Once they do not pay, nothing new
-    is learned, and the rest of the request has no such rows.
+    A budget that weighs single nodes would refuse each of them. Here the tokens that recent drafts
+    gain in a step are compared with the cost of all these rows. Once the rows are not worth their
+    cost, nothing new is learned, and the rest of the request has no such rows.
     """
 
     gain: float = 1.0
@@ -109,9 +109,9 @@ class Jacobi(ModelFree):
     needs = Needs(noise=True)
     group = "jacobi"
 
-    explore: str = choice("auto", ("auto", "always"), "auto stops where the rows cost too much")
-    restart: int = parameter(3, 1, 64, "forwards without success before guesses begin anew")
-    recycle: int = parameter(0, 0, 16, "rejected drafts that are remembered; the paper's code: 4")
+    explore: str = choice("auto", ("auto", "always"), "auto stops drafts where rows cost too much")
+    restart: int = parameter(3, 1, 64, "forwards without an accepted guess before new guesses")
+    recycle: int = parameter(0, 0, 16, "rejected drafts that are stored; the paper's code has 4")
     _guess: list[tuple[int, int]] = field(default_factory=list, repr=False)
     _failures: int = field(default=0, repr=False)
     _branches: list[list[int]] = field(default_factory=list, repr=False)
@@ -216,10 +216,10 @@ class Lookahead(ModelFree):
     needs = Needs(all_rows=True)
     group = "lookahead"
 
-    level: int = parameter(3, 2, 8, "tokens of an n-gram")
-    window: int = parameter(5, 1, 32, "columns of the window")
-    guesses: int = parameter(3, 0, 32, "n-grams kept for a token and verified at once")
-    explore: str = choice("auto", ("auto", "always"), "auto stops where the rows cost too much")
+    level: int = parameter(3, 2, 8, "number of tokens of an n-gram")
+    window: int = parameter(5, 1, 32, "number of columns of the window")
+    guesses: int = parameter(3, 0, 32, "n-grams that are stored for a token and verified at once")
+    explore: str = choice("auto", ("auto", "always"), "auto stops drafts where rows cost too much")
     _levels: list[list[int]] = field(default_factory=list, repr=False)
     _columns: list[int] = field(default_factory=list, repr=False)
     _gain: Exploration = field(default_factory=Exploration, repr=False)

@@ -38,7 +38,7 @@ class Kangaroo(HeadDrafter):
 
     needs = replace(HeadDrafter.needs, runs=(TARGET,))
 
-    width: int = parameter(1, 1, 16, "candidates of each token; the surest is drafted on")
+    width: int = parameter(1, 1, 16, "candidates of each token; the most probable is drafted on")
     sure: float = parameter(0.6, 0.0, 1.0, "a token that is less probable ends the draft")
     # Tokens whose rows the adapter has only from the draft; the first is the last committed one.
     _ahead: list[int] = field(default_factory=list, init=False, repr=False)

@@ -63,8 +63,8 @@ class LayerSkip(ModelDrafter):
     needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,), rests=True)
 
     skip: float = parameter(0.4, 0.0, 0.95, "share of the layers that the draft leaves out")
-    pattern: str = choice("spread", tuple(PATTERNS), "which layers stay")
-    width: int = parameter(2, 1, 16, "candidates of each node; 1 drafts a chain")
+    pattern: str = choice("spread", tuple(PATTERNS), "which layers the draft keeps")
+    width: int = parameter(2, 1, 16, "number of candidates of each node; 1 drafts a chain")
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
         total = seq.about().layers
@@ -93,7 +93,7 @@ class UnifiedLayerSkip:
     When: an approximate answer is good enough, and you have measured how good it is.
     """
 
-    speedup: float = parameter(2.0, 1.0, 8.0, "layers of the model over layers that decode")
+    speedup: float = parameter(2.0, 1.0, 8.0, "ratio of the model's layers to those that decode")
 
     def decode(self, seq: TokenSequence) -> Steps:
         total = seq.about().layers
@@ -218,12 +218,12 @@ class Swift(ModelDrafter):
     needs = Needs(noise=True, draws=True, levels=True, runs=(TARGET,), rests=True)
 
     skip: float = parameter(
-        0.45, 0.0, 0.9, "share of the sub-layers between first and last that the draft leaves out"
+        0.45, 0.0, 0.9, "share of the sub-layers, but for first and last, that the draft leaves out"
     )
-    interval: int = parameter(4, 1, 1024, "steps between two trials of a set")
-    trials: int = parameter(200, 0, 10000, "most trials")
-    window: int = parameter(32, 1, 256, "tokens a set is scored on")
-    width: int = parameter(3, 1, 16, "candidates of each node; 1 drafts a chain")
+    interval: int = parameter(4, 1, 1024, "number of steps between two trials of a set of layers")
+    trials: int = parameter(200, 0, 10000, "most trials of sets")
+    window: int = parameter(32, 1, 256, "number of tokens on which a set is scored")
+    width: int = parameter(3, 1, 16, "number of candidates of each node; 1 drafts a chain")
     _steps: int = 0
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
@@ -263,7 +263,7 @@ class Swift(ModelDrafter):
         return float((chosen == text[rows + 1]).mean())
 
 
-# DEL: chooses the exit layer and the draft length that pay.
+# DEL: chooses the exit layer and the draft length that give the most tokens per second.
 
 MEMORY = 0.95
 
@@ -274,9 +274,9 @@ More rows learn faster, but each costs a row of the LM head at every exit.
 """
 
 IDLE = 8
-"""Factor on the number of steps between two looks while no exit pays.
+"""Factor on the number of steps between two trials while no exit saves time.
 
-A higher value costs less, and notices later that an exit pays.
+A higher value costs less, and notices later that an exit saves time.
 """
 
 
@@ -354,8 +354,8 @@ class Del(ModelDrafter):
 
     needs = Needs(noise=True, draws=True, runs=(TARGET,), rests=True)
 
-    exits: int = parameter(4, 1, 64, "exit layers to choose from, at even distances")
-    interval: int = parameter(1, 1, 64, "steps between two looks at the shadow tokens")
+    exits: int = parameter(4, 1, 64, "number of exit layers to choose from, at even distances")
+    interval: int = parameter(1, 1, 64, "number of steps between two comparisons of the exits")
     _exits: EarlyExits | None = field(default=None, repr=False)
     _states: NDArray[np.float32] | None = field(default=None, repr=False)
     _tokens: list[int] = field(default_factory=list)

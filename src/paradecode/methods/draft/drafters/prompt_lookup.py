@@ -141,7 +141,7 @@ class LookupTree(PromptLookup):
     most likely reaches is added next, until the draft is full.
 
     When: large models, in which a forward of eight rows costs little more than one of one row. On
-    small models the chains of ``prompt-lookup`` pay more.
+    small models the chains of ``prompt-lookup`` gain more.
     """
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:

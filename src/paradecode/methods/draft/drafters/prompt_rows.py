@@ -133,8 +133,8 @@ class HiddenTransfer(RowDrafter):
     before its own, and guesses the token that follows it. Nothing else attends to it.
 
     The guesses after the last accepted token make the next draft. The paper gives all nodes of a
-    fixed tree as many rows. Here nodes get rows where they pay, as in PPD, and the tree is made of
-    the likeliest paths.
+    fixed tree as many rows. Here nodes get rows where these are worth their cost, as in PPD, and
+    the tree is made of the likeliest paths.
 
     When: there are such matrices for the target, and rows are cheap. A verification is run in two
     forwards, of the layers before l and of the others: no weight is read twice.

@@ -206,8 +206,8 @@ class Retrieval(ModelFree):
     datastore: str = local_path("file made by `paradecode datastore`; empty for the text itself")
     max_ngram: int = parameter(CONTEXT, 1, CONTEXT, "longest suffix that is looked up")
     min_ngram: int = parameter(2, 1, CONTEXT, "shortest suffix that is looked up")
-    hits: int = parameter(256, 1, 5000, "occurrences that are counted")
-    depth: int = parameter(10, 1, 64, "most draft tokens in a row")
+    hits: int = parameter(256, 1, 5000, "number of occurrences that are counted")
+    depth: int = parameter(10, 1, 64, "most draft tokens on a path")
     _store: Datastore | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -257,15 +257,15 @@ class Rasd(Fused):
     verified.
 
     The paper's drafter is EAGLE-2, which always runs. Here ``drafter=draft-model`` runs a small
-    model only where the budget finds that it pays in addition to what was retrieved. With a draft
-    head there is no pruning: ``retrieval+eagle(head=FOLDER)``.
+    model only where the budget finds it worth its time in addition to what was retrieved. With a
+    draft head there is no pruning: ``retrieval+eagle(head=FOLDER)``.
 
     When: a datastore fits some of the answers, and a drafter shall fill in elsewhere. Where it fits
     most of them, ``retrieval`` alone costs less.
     """
 
     datastore: str = local_path("file made by `paradecode datastore`; empty for the text itself")
-    drafter: str = choice("token-recycling", PARTNERS, "what prunes and joins")
+    drafter: str = choice("token-recycling", PARTNERS, "how drafts are pruned and joined")
 
     def __init__(self, datastore: str = "", drafter: str = "token-recycling") -> None:
         self.datastore, self.drafter = datastore, drafter

@@ -129,8 +129,8 @@ class Stand(ModelFree):
     needs = Needs(all_rows=True, noise=True, draws=True)
     group = "stand"
     max_ngram: int = parameter(4, 2, 8, "longest n-gram that is looked up; the shortest has 2")
-    depth: int = parameter(6, 1, 32, "most draft tokens in a row, without a tree")
-    width: int = parameter(3, 1, WIDTH, "most children of a node, without a tree")
+    depth: int = parameter(6, 1, 32, "most draft tokens on a path, if no tree is given")
+    width: int = parameter(3, 1, WIDTH, "most children of a node, if no tree is given")
     tree: str = local_path("shape of the draft, by `paradecode train draft-tree`")
 
     def __post_init__(self) -> None:

@@ -62,8 +62,8 @@ class TokenRecycling(ModelFree):
     needs = Needs(all_rows=True, noise=True)
     group = "token-recycling"
 
-    k: int = parameter(8, 1, 32, "successors kept for each token")
-    depth: int = parameter(6, 1, 32, "most draft tokens in a row")
+    k: int = parameter(8, 1, 32, "number of next tokens that are stored for each token")
+    depth: int = parameter(6, 1, 32, "most draft tokens on a path")
 
     def fill(self, seq: TokenSequence, draft: RatedTree, limit: int) -> None:
         table, last = self._table(seq), int(seq.tokens[-1])

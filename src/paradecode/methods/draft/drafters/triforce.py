@@ -185,10 +185,10 @@ class TriForce(ModelDrafter):
     one. On two cores every row's attention costs its own time, so little is gained there.
     """
 
-    keys: int = parameter(1024, 8, 1 << 20, "keys that the target drafts with")
-    recent: int = parameter(256, 0, 1 << 20, "of these, the latest ones")
-    guesses: int = parameter(0, 0, 16, "tokens that a draft model is ahead; the paper: 1")
-    refresh: int = parameter(32, 1, 1 << 20, "tokens after which the keys are chosen anew")
+    keys: int = parameter(1024, 8, 1 << 20, "number of cached keys with which the target drafts")
+    recent: int = parameter(256, 0, 1 << 20, "number of the latest keys among them")
+    guesses: int = parameter(0, 0, 16, "most tokens that the draft model is ahead; the paper has 1")
+    refresh: int = parameter(32, 1, 1 << 20, "tokens after which the keys are chosen again")
     _asks: bool = field(default=False, init=False, repr=False)
     _due: int = field(default=0, init=False, repr=False)
     _early: NDArray[np.int32] | None = field(default=None, init=False, repr=False)

@@ -154,7 +154,7 @@ class Pearl:
     faster.
     """
 
-    num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens drafted in each forward")
+    num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens that each forward drafts")
 
     def decode(self, seq: TokenSequence) -> Steps:
         draft = ChainDraft(seq)
@@ -190,10 +190,10 @@ class Mirror:
     When: as ``pearl``, and the draft model runs many rows in little more time than one.
     """
 
-    num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "tokens of a drafted block")
-    candidates: int = parameter(2, 0, 16, "corrections prepared for each place")
-    announce: str = choice("target", ("target", "draft"), "who names the corrections")
-    depth: float = parameter(0.5, 0.0, 1.0, "where the target's early exit is")
+    num_speculative_tokens: int = parameter(4, 1, MAX_DRAFT, "number of tokens of a drafted block")
+    candidates: int = parameter(2, 0, 16, "corrections that are prepared for each position")
+    announce: str = choice("target", ("target", "draft"), "which model proposes the corrections")
+    depth: float = parameter(0.5, 0.0, 1.0, "share of the layers before the early exit")
 
     def decode(self, seq: TokenSequence) -> Steps:
         draft = ChainDraft(seq)

@@ -191,7 +191,7 @@ class Typical(SamplingVerifier):
     """
 
     epsilon: float = parameter(0.09, 0.0, 1.0, "a token more probable than this is accepted")
-    delta: float = parameter(0.3, 0.0, 1.0, "so is one above this times exp(-entropy)")
+    delta: float = parameter(0.3, 0.0, 1.0, "so is a token above this times exp(-entropy)")
 
     def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
         best: tuple[int, float, int] = (0, 0.0, ROOT)

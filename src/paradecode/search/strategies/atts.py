@@ -18,7 +18,7 @@ from paradecode.engine.prompt import ROWS, OneUse
 from paradecode.methods.parts import declare, local_path, parameter
 from paradecode.methods.trained import TrainedPart
 from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
-from paradecode.search.sampled import final_answer
+from paradecode.search.strategies.sampled import final_answer
 
 
 def p_value(score: float, calibrated: Sequence[float]) -> float:
@@ -44,9 +44,6 @@ class ChunkScores(TrainedPart):
 
     Each question has one score, because chunks of the same question resemble each other. Many
     scores of few questions would give wrong p-values.
-
-    There is one score for each question, because chunks of the same question resemble each other:
-    many scores of few questions would give p-values that do not hold.
     """
 
     kind = "chunk scores 1"

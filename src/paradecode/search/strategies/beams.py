@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ from paradecode.core.decoder import Fork, Forward, Steps, TokenSequence, Verdict
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.engine.prompt import OneUse
-from paradecode.engine.sequence import LiveSequence
 from paradecode.methods.parts import choice, declare, parameter
 from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, SearchTask, Start
+
+if TYPE_CHECKING:
+    from paradecode.engine.sequence import LiveSequence
 
 MOST_BEAMS = 32
 
@@ -100,16 +102,16 @@ class BeamDecoder(OneUse):
         return Searched.in_order(branches, scores, self.made)
 
     def decode(self, seq: TokenSequence) -> Steps:
-        assert isinstance(seq, LiveSequence)
+        root = cast("LiveSequence", seq)
         if not seq.about().writes:
             raise InvalidInput("search", "beams", "they need an autoregressive model")
         for group in self.groups:
-            group.open = [Beam(seq)]
+            group.open = [Beam(root)]
         reply = yield Forward(seq.pending)
         logits = {id(seq): reply.logits}
         while True:
             for place, group in enumerate(self.groups):
-                yield from self._extend(seq, group, self.groups[:place], logits)
+                yield from self._extend(root, group, self.groups[:place], logits)
             going = [beam.sequence for group in self.groups for beam in group.open]
             if all(one.finished for one in going) or all(map(self._settled, self.groups)):
                 break
@@ -217,8 +219,8 @@ class BeamSearch:
 
     Nothing is drawn, so temperature and seed do not matter. The decoding method does not matter
     either, because beams are not drafted. Penalties, bans and constraints apply. The result is what
-    vLLM's ``use_beam_search`` is defined to give; see :class:`paradecode.search.beams.BeamDecoder`.
-    A scorer chooses among the ``width`` best.
+    vLLM's ``use_beam_search`` is defined to give; see :class:`BeamDecoder`. A scorer chooses among
+    the ``width`` best.
 
     When: the likeliest text is wanted, as in translation.
     """
