@@ -1,13 +1,15 @@
 """Packed, paged, cached forwards equal one naive sequence at a time, in each backend."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from house import CONFIGS, TREE, House, causal, ints, paths_of, physical
+from naive import tiny_config
 
-from paradecode.backends.interface import Span
+from paradecode.backends.interface import PAGE, Span, WindowPages
+from paradecode.core.errors import InvalidInput
 from paradecode.core.tree import TokenTree
 
 
@@ -189,3 +191,35 @@ def test_random_histories(house):
             lengths[index] = len(text) + len(path)
             extra = house.text(int(rng.integers(1, 4)), 9)
             texts[index] = np.concatenate([text, tree.tokens[path], extra])
+
+
+@pytest.mark.parametrize("window", [3, 16, 17])
+@pytest.mark.parametrize("name", ["torch", "native"])
+def test_a_window_needs_no_page_that_it_has_passed(name: str, window: int) -> None:
+    """Chains and trees at every offset see what they saw, and an earlier page is refused."""
+    house = House(tiny_config(sliding_window=window), name)
+    text, other = house.text(56), house.pages(64)
+    cached = causal(house.pages(64), text, 0, 36)
+    house.run(cached, replace(cached, windows={window: WindowPages(0, other)}))
+    for length in range(20, 36):
+        first = max(0, length - window + 1) // PAGE
+        tree = Span(
+            pages=cached.pages, tokens=TREE.tokens, positions=length - 1 + TREE.depths,
+            slots=np.full(7, -1, np.int32), context=length, logits=np.arange(7, dtype=np.int32),
+            mask=TREE.visibility,
+        )  # fmt: skip
+        chain = causal(cached.pages, text, length, 52)
+        chain = replace(chain, slots=np.full(52 - length, -1, np.int32))
+        ways = [
+            {}, {"visible": np.arange(length, dtype=np.int32)},
+            {"visible": np.arange(length, dtype=np.int32)[::-1].copy()},
+        ]  # fmt: skip
+        for span, way in product((tree, chain), ways):
+            span = replace(span, **way)
+            whole = house.run(span)[0]
+            cut = replace(span, windows={window: WindowPages(first, other[first:])})
+            got = house.run(replace(cut, pages=ints([])))[0]
+            (np.testing.assert_array_equal if name == "native" else house.close)(got, whole)
+            late = WindowPages(first + 1, other[first + 1 :])
+            with pytest.raises(InvalidInput, match=f"the window of {window} has passed"):
+                house.run(replace(span, windows={window: late}))
