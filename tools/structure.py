@@ -138,8 +138,8 @@ BUDGETS = {
     "lab.training": 6400,
     "lab": 0,
     "lab.commands": 1880,
-    "tools": 6650,
-    "tests": 50300,
+    "tools": 6660,
+    "tests": 50330,
     "examples": 40,
     "plugins": 60,
 }
