@@ -122,7 +122,7 @@ BUDGETS = {
     "moved": 30,
     "__main__": 20,
     "prompts": 40,
-    "serve": 8460,
+    "serve": 8470,
     "testing": 1440,
     "trace": 390,
     "timing": 190,
