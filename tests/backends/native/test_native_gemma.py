@@ -27,7 +27,7 @@ CONFIG = ModelConfig(
     name="tiny", architecture="gemma4", vocab_size=301, hidden_size=52,
     stack=gemma4_layers(
         4, {1, 3}, Attention(6, 3, 12, rope=Rope(dim=12), window=20),
-        Attention(6, 2, 40, rope=wide_rope(5e5, 40, 5)), 83,
+        Attention(6, 2, 40, rope=wide_rope(5e5, 40, 5), keys_as_values=True), 83,
         Mixture(8, 2, 40, normalised=True, scaled=True),
     ),
     context_length=512, norm_eps=1e-6, embed_factor=52**0.5, tied_head=True, softcap=25.0,
