@@ -95,6 +95,8 @@ class ModelConfig:
             raise InvalidModel("mixture.experts", self.mixture and self.mixture.experts, fix)
         if not (self.attention == "block") <= self.block_length <= 1 << 16:
             raise InvalidModel("block_length", self.block_length, "blocks have 1 to 65536 tokens")
+        if self.norm_bias and self.norm_kind == "rms":
+            raise InvalidModel("norm_bias", True, "only LayerNorm has a bias")
         if self.positions and self.positions < self.context_length:
             fix = f"the table of positions has {self.positions} rows"
             raise InvalidModel("context_length", self.context_length, fix)

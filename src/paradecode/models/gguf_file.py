@@ -309,10 +309,11 @@ def _weights(config: ModelConfig, header: Header, names: dict[str, str]) -> Weig
     }
     family = BY_NAME.get(config.architecture)
     if family is not None:
+        shapes = config.tensors()
         weights = {
             own: made
             for name, tensor in weights.items()
-            for own, made in separated(family, config, name, tensor, folder=False)
+            for own, made in separated(family, config, shapes, name, tensor, folder=False)
         }
     unknown = sorted(weights.keys() - config.tensors().keys())
     if unknown:

@@ -169,6 +169,8 @@ def _of_family(
         else:
             named = [entry for entry in named if entry[1] != "head"]
 
+    shapes = config.tensors()
+
     def experts_of(canonical: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         dealt = re.search(r"experts\.\d", canonical) is not None
         return iter([(canonical, tensor)]) if dealt else single(canonical, tensor, config.mixture)
@@ -177,7 +179,7 @@ def _of_family(
         (name, one, made)
         for name, canonical, tensor in named if canonical and not _UNUSED.search(name)
         for part, whole in (family.split or experts_of)(canonical, tensor)
-        for one, made in separated(family, config, part, whole, folder=True)
+        for one, made in separated(family, config, shapes, part, whole, folder=True)
     ]  # fmt: skip
 
 

@@ -124,7 +124,7 @@ class Transformer:
         width = self.config.token_width
         known = F.embedding(tokens, self.w["token_embed"]) * width**0.5
         made = F.linear(x, self.w["token_project"]) * self.config.hidden_size**-0.5
-        made = self._norm(made.unflatten(1, (-1, width)), "token_norm")
+        made = self._rms(made.unflatten(1, (-1, width)), "token_norm")
         return (made + known.unflatten(1, (-1, width))) * 2**-0.5
 
     def layer(
@@ -182,7 +182,7 @@ class Transformer:
         name, size = f"layers.{index}.", part.head_dim
         asked = h
         if part.query_rank:
-            asked = self._norm(self._linear(h, name + "q_down"), name + "q_inner_norm")
+            asked = self._rms(self._linear(h, name + "q_down"), name + "q_inner_norm")
         q = self._placed_heads(self._linear(asked, name + "q"), name + "q_norm", part, rows)
         if part.growth:
             grown = 1 + part.growth * torch.log(1 + rows.positions // part.growth_every)

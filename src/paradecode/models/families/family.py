@@ -18,7 +18,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.config import ModelConfig
 from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST_LAYERS
-from paradecode.models.parts import Attention, Feed, Layer
+from paradecode.models.parts import Attention, Feed, Layer, Shapes
 from paradecode.models.rope import Rope
 from paradecode.models.weights import Kind, Tensor
 
@@ -199,11 +199,12 @@ def sliding_layers(values: Metadata, every: int) -> list[bool]:
 
 
 def separated(
-    family: Family, config: ModelConfig, own: str, tensor: Tensor, folder: bool
+    family: Family, config: ModelConfig, shapes: Shapes, own: str, tensor: Tensor, folder: bool
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield our tensors of a stored one, with their names.
 
     Args:
+        shapes: ``config.tensors()``.
         own: our name, which may be of a joined tensor; with the layer, and with ``.bias``.
         folder: whether the tensor is from a folder, not from GGUF.
 
@@ -215,7 +216,6 @@ def separated(
     place, _, part = own.rpartition(".") if not own.endswith(".bias") else _biased(own)
     bias = ".bias" if own.endswith(".bias") else ""
     prefix = f"{place}." if place else ""
-    shapes = config.tensors()
     if folder and part in family.transposed and not bias:
         turned = np.ascontiguousarray(tensor.float32().T)
         tensor = Tensor(turned, turned.shape)
