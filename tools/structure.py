@@ -139,7 +139,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1880,
     "tools": 6660,
-    "tests": 50330,
+    "tests": 50370,
     "examples": 40,
     "plugins": 60,
 }

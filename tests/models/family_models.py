@@ -142,7 +142,6 @@ def logits_of(backend: Backend, chunk: int = 1 << 20) -> np.ndarray:
 
 def save_folder(case: Case, folder: Path) -> Any:
     """Save a random model with transformers, and return it."""
-    import torch
     import transformers
 
     named: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2}
@@ -157,8 +156,49 @@ def save_folder(case: Case, folder: Path) -> Any:
         "Gemma3Text": "Gemma3ForCausalLM",
         "Gemma4Text": "Gemma4ForCausalLM",
     }.get(case.name)
-    model = getattr(transformers, kind or f"{case.name}ForCausalLM")(config).eval()
-    generator, gains = torch.Generator().manual_seed(0), 0 if case.name.startswith("Gemma") else 1
+    model = getattr(transformers, kind or f"{case.name}ForCausalLM")(config)
+    return _saved(model, folder, gains=not case.name.startswith("Gemma"))
+
+
+def save_seeing(name: str, folder: Path) -> Any:
+    """Save a random model that also sees pictures; its text part has the sizes of ``SIZES``."""
+    import transformers
+
+    text = {**SIZES, "vocab_size": VOCABULARY, "head_dim": 24, "bos_token_id": 1,
+            "eos_token_id": 2, "pad_token_id": 0}  # fmt: skip
+    sees = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "image_size": 28, "patch_size": 14}  # fmt: skip
+    marks = {"boi_token_index": 261, "eoi_token_index": 262, "image_token_index": 260}
+    if name == "Gemma3":
+        config = transformers.Gemma3Config(
+            text_config=transformers.Gemma3TextConfig(**text, sliding_window=WINDOW),
+            vision_config=transformers.SiglipVisionConfig(**sees), mm_tokens_per_image=4, **marks,
+        )  # fmt: skip
+    elif name == "Gemma4":
+        config = transformers.Gemma4Config(
+            text_config=transformers.Gemma4TextConfig(
+                **text, sliding_window=WINDOW, global_head_dim=32, hidden_size_per_layer_input=8,
+                vocab_size_per_layer_input=VOCABULARY,
+            ),
+            vision_config=None, audio_config=None, image_token_id=260, boi_token_id=261,
+            eoi_token_id=262,
+        )  # fmt: skip
+    else:
+        config = transformers.Mistral3Config(
+            text_config=transformers.Ministral3Config(**text),
+            image_token_index=260,
+            vision_config=transformers.PixtralVisionConfig(**sees, head_dim=8),
+        )
+    config.text_config._attn_implementation = "eager"
+    return _saved(getattr(transformers, f"{name}ForConditionalGeneration")(config), folder, True)
+
+
+def _saved(model: Any, folder: Path, gains: bool) -> Any:
+    """Save a model with random weights, and return it; ``gains``: those of norms are near 1."""
+    import torch
+
+    model = model.eval()
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)

@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from family_models import CASES, TOKENS, LlamaCppLogits, logits_of, save_folder, write_family
+from family_models import (
+    CASES,
+    TOKENS,
+    LlamaCppLogits,
+    logits_of,
+    save_folder,
+    save_seeing,
+    write_family,
+)
 
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidModel
@@ -19,6 +27,8 @@ from paradecode.models.safetensors_dir import read_weights
 
 UNPROVED = ("gemma4",)
 """Families whose GGUF files are not compared with llama.cpp's reading."""
+SEEING = ("Gemma3", "Gemma4", "Mistral3")
+"""Models that also see pictures, of which the text part opens."""
 FOLDERS = [name for name, case in CASES.items() if case.folder is not None]
 GGUF = [name for name, case in CASES.items() if case.gguf is not None]
 
@@ -30,15 +40,16 @@ def test_every_family_has_a_case() -> None:
             assert bool(family.gguf) == (CASES[family.name].gguf is not None), family.name
 
 
-@pytest.mark.parametrize("family", FOLDERS)
+@pytest.mark.parametrize("family", [*FOLDERS, *SEEING])
 def test_folders_are_read_as_transformers_reads_them(tmp_path: Path, family: str) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from paradecode.backends.torch.backend import TorchBackend
 
-    model = save_folder(CASES[family], tmp_path)
+    save = save_seeing if family in SEEING else lambda name, to: save_folder(CASES[name], to)
+    model = save(family, tmp_path)
     with torch.no_grad():
-        wanted = model(torch.from_numpy(TOKENS.astype(np.int64))[None]).logits[0].numpy()
+        wanted = model(input_ids=torch.from_numpy(TOKENS.astype(np.int64))[None]).logits[0].numpy()
     assert wanted.std() > 0.05
     near = 1e-5 * np.abs(wanted).max()
     config, weights = read_weights(tmp_path)

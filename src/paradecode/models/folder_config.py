@@ -103,11 +103,10 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
         warnings.warn(f"{other} {str(raw['model_type'])[:80]!r}", stacklevel=2)
     text = raw.get("text_config")
     if str(known).endswith("ForConditionalGeneration") and isinstance(text, dict):
-        # The text part of a model that also sees pictures or hears.
-        ids = {
-            key: raw[key] for key in ("eos_token_id", "bos_token_id") if raw.get(key) is not None
-        }
-        tied = {k: raw[k] for k in ("tie_word_embeddings",) if k in raw and k not in text}
+        # The text part of a model that also sees pictures or hears. The whole model's flag says
+        # whether the LM head is tied, and is true by default.
+        ids = {key: raw[key] for key in _IDS if raw.get(key) is not None}
+        tied = {"tie_word_embeddings": raw.get("tie_word_embeddings", True)}
         raw = Metadata({**text, **ids, **tied})
         known, known_type = None, str(text.get("model_type"))
     own = BY_CLASS.get(str(known)) or (BY_TYPE.get(known_type) if known is None else None)
