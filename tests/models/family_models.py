@@ -252,8 +252,8 @@ _JOINED = {"gpt2": ("q+k+v",), "gptneox": ("q+k+v",), "bloom": ("q+k+v",),
 """Family -> what llama.cpp's converter writes as one tensor."""
 
 
-def _stored(family: Family, config: ModelConfig) -> Iterable[tuple[str, np.ndarray]]:
-    """Yield random tensors with their names in the file."""
+def random_tensors(config: ModelConfig) -> dict[str, np.ndarray]:
+    """Return random weights by our names, with gains near 1."""
     random, tensors = np.random.default_rng(0), dict[str, np.ndarray]()
     for name, shape in config.tensors().items():
         noise = random.standard_normal(shape).astype(np.float32)
@@ -262,14 +262,20 @@ def _stored(family: Family, config: ModelConfig) -> Iterable[tuple[str, np.ndarr
             tensors[name] = np.float32(0.2) * noise + gain
         else:
             tensors[name] = noise * np.float32(0.7 / math.sqrt(shape[-1]))
-        part = name.split(".")[-1]
-        attention = (
-            config.stack[int(name.split(".")[1])].attention if name.startswith("layers.") else None
-        )
-        if part in ("q", "k") and family.gguf_interleaved and attention and attention.rope:
-            heads = attention.heads if part == "q" else attention.kv_heads
-            order = half_split(heads, attention.head_dim, attention.rope.dim)
-            tensors[name] = tensors[name][np.argsort(order)]
+    return tensors
+
+
+def _stored(family: Family, config: ModelConfig) -> Iterable[tuple[str, np.ndarray]]:
+    """Yield random tensors with their names in the file."""
+    tensors = random_tensors(config)
+    for layer, attention in config.attentions() if family.gguf_interleaved else ():
+        if attention.rope is None:
+            continue
+        for part, heads in (("q", attention.heads), ("k", attention.kv_heads)):
+            order = np.argsort(half_split(heads, attention.head_dim, attention.rope.dim))
+            for name in (f"layers.{layer}.{part}", f"layers.{layer}.{part}.bias"):
+                if name in tensors:
+                    tensors[name] = tensors[name][order]
     inside = {own: stored for stored, own in {**GGUF_NAMES, **family.gguf_names}.items()}
     outside = {own: stored for stored, own in GGUF_OUTSIDE.items()}
     joined = {each.split("+")[0]: each for each in _JOINED.get(family.name, ())}

@@ -12,17 +12,22 @@ import pytest
 from family_models import (
     CASES,
     TOKENS,
+    VOCABULARY,
     LlamaCppLogits,
     logits_of,
+    random_tensors,
     save_folder,
     save_seeing,
     write_family,
 )
+from gguf_writing import write_gguf
 
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidModel
+from paradecode.models.config import uniform
 from paradecode.models.families import FAMILIES
 from paradecode.models.gguf_file import read_gguf
+from paradecode.models.mixture import Mixture
 from paradecode.models.safetensors_dir import read_weights
 
 UNPROVED = ("gemma4",)
@@ -63,17 +68,32 @@ def test_folders_are_read_as_transformers_reads_them(tmp_path: Path, family: str
 @pytest.mark.parametrize("family", GGUF)
 def test_gguf_files_are_read_as_llama_cpp_reads_them(tmp_path: Path, family: str) -> None:
     write_family(tmp_path / "m.gguf", family)
+    check_gguf(tmp_path / "m.gguf", 1e-3 if CASES[family].gelu else 1e-5)
+
+
+def test_mixtral_is_read_as_llama_cpp_reads_it(tmp_path: Path) -> None:
+    """Its GGUF files have the architecture of Llama, and experts."""
+    config = uniform(
+        "x", "llama", VOCABULARY, 64, 2, 4, 2, 16, 80, context_length=512,
+        mixture=Mixture(5, 2, 80, normalised=True),
+    )  # fmt: skip
+    write_gguf(tmp_path / "m.gguf", config, random_tensors(config))
+    check_gguf(tmp_path / "m.gguf", 1e-5)
+
+
+def check_gguf(path: Path, near: float) -> None:
+    """Compare the core's logits with llama.cpp's, within ``near`` of the largest logit."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = read_gguf(tmp_path / "m.gguf")
-    there = LlamaCppLogits(tmp_path / "m.gguf")
+        made = read_gguf(path)
+    there = LlamaCppLogits(path)
     here = logits_of(NativeBackend(made.config, made.weights, dtype="f32", kv_dtype="f32"))
     for size in (1, 7, 30, len(TOKENS)):
         logits = here[size - 1].astype(np.float64)
         own = logits - np.logaddexp.reduce(logits)
         difference = np.abs(own - there.log_probabilities(TOKENS[:size])).max()
         largest = max(1.0, np.abs(logits).max())
-        assert difference < (1e-3 if CASES[family].gelu else 1e-5) * largest, size
+        assert difference < near * largest, size
 
 
 @pytest.mark.parametrize(("family", "change", "named"), [

@@ -24,6 +24,9 @@ WRAPPED = {
 }  # fmt: skip
 """Classes of models that also see pictures, and the family of their text part."""
 
+IN_LLAMA = {"mixtral": "`llama`, with experts"}
+"""Families whose GGUF files have the architecture of Llama."""
+
 
 def families() -> str:
     """Return the table of families: their names in folders and in GGUF files."""
@@ -32,7 +35,7 @@ def families() -> str:
     for family in sorted(FAMILIES, key=lambda each: each.name):
         wrapped = [name for name, own in WRAPPED.items() if own == family.name]
         names = ", ".join(f"`{name}`" for name in [known[family.name], *wrapped])
-        gguf = ", ".join(f"`{name}`" for name in family.gguf) or "no"
+        gguf = ", ".join(f"`{name}`" for name in family.gguf) or IN_LLAMA.get(family.name, "no")
         lines.append(f"| {family.name} | {names} | {gguf} |")
     for name, own in ARCHITECTURES.items():
         gguf = "`qwen3moe`" if "Moe" in name else f"`{own}`" if own in INTERLEAVED else "`llama`"
