@@ -139,7 +139,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1880,
     "tools": 6660,
-    "tests": 50390,
+    "tests": 50430,
     "examples": 40,
     "plugins": 60,
 }

@@ -237,13 +237,61 @@ def write_family(path: Path, name: str) -> ModelConfig:
     writer.add_value_length(size)
     writer.add_rope_dimension_count(case.rotary or size)
     add_tokenizer(writer, VOCABULARY)
-    for stored, tensor in _stored(family, config):
+    _finish(writer, _stored(family, config, random_tensors(config)))
+    return config
+
+
+def write_gemma4(path: Path, gain: float) -> None:
+    """Write a random Gemma 4, whose facts GGUF gives for each layer.
+
+    Args:
+        gain: factor of the gains behind MLPs and token inputs. llama.cpp's GELU is a table, and
+            sharp attention multiplies its errors.
+    """
+    family, count = BY_NAME["gemma4"], 6
+    near, far = "sliding_attention", "full_attention"
+    values = SIZES | {
+        "vocab_size": VOCABULARY, "head_dim": 16, "global_head_dim": 32,
+        "num_global_key_value_heads": 1, "layer_types": [near, far] * 3, "sliding_window": WINDOW,
+        "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "final_logit_softcapping": 5.0, "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+    }  # fmt: skip
+    config = ModelConfig(name="x", architecture="gemma4", **family.fields(Metadata(values)))
+    writer = GGUFWriter(path, "gemma4")
+    whole = {
+        "embedding_length": 64, "block_count": count, "context_length": 512,
+        "embedding_length_per_layer_input": 8, "attention.head_count": 4,
+        "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16,
+        "attention.value_length_swa": 16, "attention.sliding_window": WINDOW,
+        "attention.shared_kv_layers": 2, "rope.dimension_count": 32, "rope.dimension_count_swa": 16,
+    }  # fmt: skip
+    for key, value in whole.items():
+        writer.add_uint32(f"gemma4.{key}", value)
+    for key, number in (("attention.layer_norm_rms_epsilon", 1e-5), ("rope.freq_base", 1e6),
+                        ("rope.freq_base_swa", 1e4), ("final_logit_softcapping", 5.0)):  # fmt: skip
+        writer.add_float32(f"gemma4.{key}", number)
+    writer.add_array("gemma4.attention.head_count_kv", [2, 1] * 3)
+    writer.add_array("gemma4.feed_forward_length", [80] * 4 + [160] * 2)
+    writer.add_array("gemma4.attention.sliding_window_pattern", [True, False] * 3)
+    add_tokenizer(writer, VOCABULARY)
+    writer.add_tensor("rope_freqs.weight", np.array([1.0] * 4 + [1e30] * 12, np.float32))
+    tensors = random_tensors(config)
+    for name, tensor in tensors.items():
+        if name.endswith(("after_mlp", "after_input")):
+            tensors[name] = tensor * np.float32(gain)
+        elif name.endswith(".scale"):
+            tensors[name] = np.full(1, 0.9, np.float32)
+    _finish(writer, _stored(family, config, tensors))
+
+
+def _finish(writer: GGUFWriter, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
+    for stored, tensor in tensors:
         writer.add_tensor(stored, tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return config
 
 
 ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
@@ -265,9 +313,10 @@ def random_tensors(config: ModelConfig) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _stored(family: Family, config: ModelConfig) -> Iterable[tuple[str, np.ndarray]]:
-    """Yield random tensors with their names in the file."""
-    tensors = random_tensors(config)
+def _stored(
+    family: Family, config: ModelConfig, tensors: dict[str, np.ndarray]
+) -> Iterable[tuple[str, np.ndarray]]:
+    """Yield tensors with their names in the file."""
     for layer, attention in config.attentions() if family.gguf_interleaved else ():
         if attention.rope is None:
             continue
