@@ -25,6 +25,7 @@ from paradecode.serve.residency import (
     Served,
     not_loaded,
     residence,
+    start_all,
 )
 from paradecode.serve.spare import Spare
 from paradecode.serve.worker.settings import WorkerSettings
@@ -133,18 +134,10 @@ class Pool(Workers):
                 alone needs more memory than all models may have. All workers are closed first.
         """
         if self._residency is None:
-            starts = [asyncio.create_task(group.start()) for group in self._groups.values()]
+            starts = [group.start() for group in self._groups.values()]
         else:
-            starts = [asyncio.create_task(self._residency.start())]
-            starts.append(asyncio.create_task(self._spare.prepare()))
-        try:
-            await asyncio.gather(*starts)
-        except BaseException:
-            for start in starts:
-                start.cancel()
-            await asyncio.gather(*starts, return_exceptions=True)
-            await self.close()
-            raise
+            starts = [self._residency.start(), self._spare.prepare()]
+        await start_all(starts, self.close)
 
     @property
     def _replicas(self) -> dict[str, list[Replica]]:

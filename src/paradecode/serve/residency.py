@@ -6,10 +6,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from paradecode.core.checks import attributes, checked, maybe, number, whole
 from paradecode.core.errors import InvalidInput, ParadecodeError
@@ -54,6 +55,21 @@ class Served:
 
     def __post_init__(self) -> None:
         attributes(self)
+
+
+async def start_all(
+    starts: Iterable[Coroutine[Any, Any, None]], close: Callable[[], Awaitable[None]]
+) -> None:
+    """Run coroutines side by side; if one fails, cancel the others, call ``close``, and raise."""
+    tasks = [asyncio.create_task(start) for start in starts]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await close()
+        raise
 
 
 class LoadState(Enum):
@@ -118,14 +134,9 @@ class ReplicaGroup:
         """Start the workers. Raise InvalidInput if one cannot load the model; then none runs."""
         self.state = LoadState.LOADING
         self.replicas = [self._make(self.served, self.known) for _ in range(self.served.replicas)]
-        starts = [asyncio.create_task(replica.start()) for replica in self.replicas]
         try:
-            await asyncio.gather(*starts)
+            await start_all((replica.start() for replica in self.replicas), self.close)
         except BaseException:
-            for start in starts:
-                start.cancel()
-            await asyncio.gather(*starts, return_exceptions=True)
-            await self.close()
             self.state = LoadState.UNLOADED
             raise
         self.state, self.used = LoadState.LOADED, time.monotonic()
