@@ -122,7 +122,7 @@ BUDGETS = {
     "moved": 30,
     "__main__": 30,
     "prompts": 40,
-    "serve": 9070,
+    "serve": 9100,
     "testing": 1470,
     "trace": 390,
     "timing": 190,
@@ -139,7 +139,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1880,
     "tools": 6660,
-    "tests": 50430,
+    "tests": 50440,
     "examples": 40,
     "plugins": 60,
 }

@@ -24,7 +24,7 @@ SAID = {
 UNUSED = {name: {"a": ["b"]} for name in f"{TABLE['Common']} {TABLE['Sampled']}".split()}
 OTHER = {
     "modalities": ["text", "audio"], "suffix": "x", "skip_special_tokens": False,
-    "return_token_ids": True, "lora_path": "a",
+    "return_token_ids": True, "no_stop_trim": 0.0, "lora_path": "a",
     "function_call": {"name": "f"}, "audio": {"voice": "a"}, "logits_processors": ["x"],
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ ROUTES = [
     ("GET", "/metrics"), ("GET", "/version"), ("GET", "/openapi.json"), ("GET", "/docs"),
     ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"),
     ("POST", "/v1/responses"), ("POST", "/tokenize"), ("POST", "/detokenize"),
+    ("POST", "/apply-template"),
     ("DELETE", "/v1/models"), ("GET", "/no/such/route"),
 ]  # fmt: skip
 

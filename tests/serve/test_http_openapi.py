@@ -48,7 +48,7 @@ def test_the_document_names_every_route(server: Running) -> None:
         "/v1/models", "/v1/models/{name}", "/v1/chat/completions", "/v1/completions",
         "/v1/responses", "/v1/responses/{name}", "/v1/messages", "/v1/messages/count_tokens",
         "/v1/embeddings",
-        "/tokenize", "/detokenize", "/health", "/metrics", "/version",
+        "/tokenize", "/detokenize", "/apply-template", "/health", "/metrics", "/version",
         "/infill", "/completion", "/props", "/slots",
         "/api/version", "/api/tags", "/api/ps", "/api/show", "/api/chat", "/api/generate",
         "/v1/blocks", "/v1/rank", "/rerank", "/v1/rerank", "/v2/rerank",

@@ -214,6 +214,11 @@ def test_tokens_there_and_back(server: Running) -> None:
     assert text == {"prompt": "abc", "content": "abc"}
     chat = server.post("/tokenize", {"model": "smol", "messages": CHAT}).json()
     assert chat["count"] > 10
+    asked = {"model": "smol", "messages": CHAT}
+    prompt = server.post("/apply-template", asked).json()["prompt"]
+    assert prompt.startswith("<|im_start|>")
+    assert prompt.endswith("<|im_start|>assistant\n")
+    assert server.post("/tokenize", {"model": "smol", "prompt": prompt}).json()["count"] >= 10
 
 
 def test_metrics_count(server: Running) -> None:

@@ -182,7 +182,9 @@ def test_llama_cpps_completion(server: Running) -> None:
     assert "max_tokens" not in request.sampling
     parts = events(server.post("/completion", {"prompt": [1, 2], "stream": True}))
     assert "".join(json.loads(data)["content"] for data in parts) == "Hello"
-    for wrong in ({"grammar": "root ::= x"}, {"prompt": [[1]]}, {"lora": [{"id": 0}]}):
+    for wrong in (
+        {"grammar": "root ::= x"}, {"prompt": [[1]]}, {"lora": [{"id": 0}]}, {"n": 2},
+    ):  # fmt: skip
         assert server.post("/completion", {**asked, **wrong}).status_code == 400
 
 

@@ -52,11 +52,13 @@ def with_chat(checkpoint: Checkpoint, sources: Mapping[str, str]) -> Checkpoint:
         marks = template.marks(tokenizer)
         if marks.end is not None:
             config = replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, marks.end})))
-        if marks.plain is not None:
+        if marks.plain:
             doubts.append(
                 f"the chat template marks turns with plain words ({marks.plain[:80]!r}), so a "
                 "message that contains these words reads as another turn"
             )
+        elif marks.plain is not None:
+            doubts.append("the chat template puts nothing between turns, so they read as one text")
     except (InvalidInput, InvalidModel) as error:
         doubts.append(f"the chat template cannot be used: {error}")
     if not config.eos_tokens:

@@ -23,6 +23,7 @@ REFUSALS = {
     415: "The body is not JSON.",
     422: "The constraint cannot be followed.",
     429: "The queue is full.",
+    431: "The path and the headers are too large.",
     500: "The server failed.",
     503: "The server is overloaded or stopping.",
 }
@@ -74,8 +75,9 @@ def _event(data: type[BaseModel] | bool) -> dict[str, Any]:
         return EVENT
     _bodies.add(data)
     shown = {"$ref": f"#/components/schemas/{data.__name__}"}
-    said = {"type": "string", "contentMediaType": "application/json", "contentSchema": shown}
-    return {**EVENT, "properties": {"event": {"type": "string"}, "data": said}}
+    said = {"contentMediaType": "application/json", "contentSchema": shown}
+    data_schema = {"type": "string", "anyOf": [said, {"const": "[DONE]"}]}
+    return {**EVENT, "properties": {"event": {"type": "string"}, "data": data_schema}}
 
 
 def gets(answer: Any, *statuses: int, errors: type[BaseModel] = Error) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def gets(answer: Any, *statuses: int, errors: type[BaseModel] = Error) -> dict[s
     found: dict[str, Any] = {"description": "The answer."}
     if answer is None:
         found["content"] = {"text/plain": {"schema": {"type": "string"}}}
-    responses = {200: found, **_refusals(401, 500, *statuses, model=errors)}
+    responses = {200: found, **_refusals(401, 431, 500, *statuses, model=errors)}
     return {"response_model": answer, "responses": responses}
 
 

@@ -218,6 +218,10 @@ class Tokenized(BaseModel):
     token_strs: list[str] | None = None
 
 
+class Templated(BaseModel):
+    prompt: str
+
+
 class Detokenized(BaseModel):
     prompt: str
     content: str

@@ -5,9 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, GetCoreSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    GetCoreSchemaHandler,
+    ValidationError,
+)
 from pydantic_core import CoreSchema, ErrorDetails
 
 from paradecode.serve.errors import ApiError, wrong
@@ -20,6 +27,18 @@ MOST_UNKNOWN = 64
 """How many different unknown names are examined. A request with more of them is refused."""
 NEAR = 2
 """How many letters a misspelt name may differ from the right one to be recognized."""
+
+
+def _boolean(value: Any) -> Any:
+    if value is not None and not isinstance(value, bool):
+        raise ValueError("give true or false")
+    return value
+
+
+Yes = Annotated[Literal[True], BeforeValidator(_boolean)]
+"""Only ``true``: neither 1 nor 1.0, which equal it in Python."""
+No = Annotated[Literal[False], BeforeValidator(_boolean)]
+"""Only ``false``."""
 
 
 def _end_early(part: Any) -> None:

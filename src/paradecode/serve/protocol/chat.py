@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from paradecode.core.sampling import MAX_TOKENS
 from paradecode.serve.errors import ApiError, wrong
-from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.base import Body, No
 from paradecode.serve.protocol.content import Content
 from paradecode.serve.protocol.fields import EFFORTS, Budget, Name, Sampled, TopLogprobs
 from paradecode.serve.protocol.tools import (
@@ -82,7 +82,7 @@ class ChatRequest(Sampled):
     continue_final_message: bool | None = Field(
         None, description="The last message, an assistant's, is the beginning of the answer."
     )
-    add_special_tokens: Literal[False] | None = None
+    add_special_tokens: No | None = None
     reasoning_effort: Name | None = Field(
         None, description="`none` and `minimal` switch reasoning off; `low` and `medium` bound it."
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from paradecode.core.sampling import MAX_TOKENS
 from paradecode.serve.errors import wrong
-from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.base import Body, Yes
 from paradecode.serve.protocol.chat import MAX_MESSAGES, Message
 from paradecode.serve.protocol.fields import (
     Name,
@@ -38,7 +38,7 @@ class CompletionRequest(Sampled):
     prompt: Prompts
     logprobs: TopLogprobs | None = None
     echo: bool | None = Field(None, description="Begin each output with its prompt.")
-    add_special_tokens: Literal[True] | None = None
+    add_special_tokens: Yes | None = None
     suffix: Text | None = Field(None, description="The text behind what is to be written.")
     max_tokens: int | None = Field(
         None, ge=0, le=MAX_TOKENS, description="0 only reads the prompt."
@@ -88,8 +88,9 @@ class ExtraFile(Body):
 
 
 class NativeRequest(Sampled):
-    """Fields of llama.cpp's own routes, whose answers have a ``content``."""
+    """Fields of llama.cpp's own routes, whose answers have one ``content``."""
 
+    n: int | None = Field(None, ge=1, le=1)
     json_schema: dict[str, Any] | None = Field(None, description="`guided_json`.")
 
     def constraint(self) -> ConstraintSpec | None:
@@ -143,13 +144,23 @@ def prompt_inputs(given: Any) -> list[PromptInput]:
     ]
 
 
+Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
+
+
+class TemplateRequest(Body):
+    """llama.cpp's request for the text that the model reads of a conversation."""
+
+    model: Name | None = None
+    messages: Messages
+
+
 class TokenizeRequest(Body):
     """A request with either ``prompt``, a text, or ``messages``, a conversation."""
 
     model: Name | None = None
     prompt: Text | None = None
     content: Text | None = Field(None, description="llama.cpp's name of `prompt`.")
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    messages: Messages | None = None
     return_token_strs: bool | None = None
 
     @model_validator(mode="after")

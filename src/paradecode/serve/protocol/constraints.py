@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from paradecode.serve.errors import ApiError, wrong
-from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.base import Body, Yes
 from paradecode.serve.protocol.schemas import check_strict
 from paradecode.serve.wire import ConstraintSpec, ConstraintType
 
@@ -48,7 +48,7 @@ class StructuredOutputs(Body):
     regex: Regex | None = None
     choice: Choice | None = None
     grammar: Grammar | None = None
-    json_object: Literal[True] | None = None
+    json_object: Yes | None = None
     python: Schema | None = None
 
 

@@ -9,19 +9,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paradecode.serve.protocol.base import Body
+from paradecode.serve.protocol.base import Body, No, Yes
 
 
 class Harmless(Body):
     """Fields of vLLM and SGLang with one allowed value."""
 
-    skip_special_tokens: Literal[True] | None = None
-    include_stop_str_in_output: Literal[False] | None = None
-    no_stop_trim: Literal[False] | None = None
-    detokenize: Literal[True] | None = None
-    return_token_ids: Literal[False] | None = None
-    return_tokens_as_token_ids: Literal[False] | None = None
-    return_hidden_states: Literal[False] | None = None
+    skip_special_tokens: Yes | None = None
+    include_stop_str_in_output: No | None = None
+    no_stop_trim: No | None = None
+    detokenize: Yes | None = None
+    return_token_ids: No | None = None
+    return_tokens_as_token_ids: No | None = None
+    return_hidden_states: No | None = None
 
 
 class HarmlessInChoices(Harmless):

@@ -1,4 +1,4 @@
-"""``POST /tokenize`` and ``POST /detokenize``, in vLLM's form."""
+"""``POST /tokenize`` and ``/detokenize`` in vLLM's form, and llama.cpp's ``/apply-template``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from starlette.responses import JSONResponse, Response
 
 from paradecode.serve.documents import posts
 from paradecode.serve.generation import model_of
-from paradecode.serve.protocol.answers import Detokenized, Tokenized
+from paradecode.serve.protocol.answers import Detokenized, Templated, Tokenized
 from paradecode.serve.protocol.chat import to_wire
-from paradecode.serve.protocol.completions import DetokenizeRequest, TokenizeRequest
+from paradecode.serve.protocol.completions import (
+    DetokenizeRequest,
+    TemplateRequest,
+    TokenizeRequest,
+)  # fmt: skip
 from paradecode.serve.reading import reading
 from paradecode.serve.sse import unless_gone
 from paradecode.serve.wire import PromptInput
@@ -47,3 +51,15 @@ async def detokenize(
     pool = request.app.state.pool
     found = await unless_gone(request, pool.detokenize(model.name, body.tokens))
     return JSONResponse({"prompt": found.text, "content": found.text})  # llama.cpp's name.
+
+
+@router.post("/apply-template", **posts(TemplateRequest, Templated))
+async def apply_template(
+    request: Request, body: Annotated[TemplateRequest, Depends(reading(TemplateRequest))]
+) -> Response:
+    """Return the text that the model reads of a conversation."""
+    model, pool = model_of(request, body.model), request.app.state.pool
+    prompt = PromptInput(messages=to_wire(body.messages, model.ready.tools))
+    read = await unless_gone(request, pool.tokenize(model.name, prompt))
+    found = await unless_gone(request, pool.detokenize(model.name, read.tokens))
+    return JSONResponse({"prompt": found.text})

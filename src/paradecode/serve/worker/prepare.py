@@ -108,7 +108,7 @@ class Preparer:
         return tokens, [self._speller.text(token) for token in tokens]
 
     def text(self, tokens: list[int]) -> str:
-        """Return the text of token ids.
+        """Return the text of token ids, control tokens included.
 
         Raises InvalidInput for ids that the model does not have, or for a text that is too long.
         """
@@ -116,10 +116,8 @@ class Preparer:
         if top >= self._llm.config.vocab_size:
             fix = f"token ids go up to {self._llm.config.vocab_size - 1}"
             raise InvalidInput("tokens", top, fix)
-        control = self._llm.tokenizer.is_control  # These have no text.
-        counts = Counter(tokens)
-        self._check_bytes("tokens", {t: n for t, n in counts.items() if not control(t)})
-        return self._llm.tokenizer.decode(tokens)
+        self._check_bytes("tokens", Counter(tokens))
+        return self._llm.tokenizer.decode(tokens, skip_special=False)
 
     def requests(self, message: Generate) -> list[GenerationRequest]:
         """Return one request to the engine for each of the ``n`` outputs. Raise InvalidInput."""
