@@ -103,7 +103,8 @@ class Span:
         denoise: marks the rows as a canvas of a model with ``ModelConfig.canvas_length``.
         windows: window -> the page table of its layers; ``pages`` serves the windows that are not
             named.
-        states: what the layers with a state read and write, or None if the model has none.
+        states: what the layers with a state read and write. None in a model without such layers, or
+            in a span without cached rows, whose rows leave no records.
     """
 
     pages: NDArray[np.int32]
@@ -127,8 +128,7 @@ class Span:
 
     def paths(self) -> list[NDArray[np.int64]]:
         """Return each row's ancestors from the first state's page on (see :func:`lineage`)."""
-        assert self.states is not None
-        start = self.states.base * PAGE
+        start = 0 if self.states is None else self.states.base * PAGE
         return lineage(start, self.context, self.tail_positions, self.positions, self.mask)
 
     def table(self, window: int) -> WindowPages:
@@ -432,14 +432,18 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
 def check_states(config: ModelConfig, span: Span, records: int, states: int) -> None:
     """Raise InvalidInput if the span's states are missing, out of range, or cannot be computed."""
     given = span.states
-    if given is None or not config.keeps_states:
-        if config.keeps_states or given is not None:
-            fix = "give them to models with layers that keep a state, and to no others"
-            raise InvalidInput("states", None if given is None else "given", fix)
+    if given is not None and not config.keeps_states:
+        raise InvalidInput("states", "given", "no layer of the model keeps a state")
+    if not config.keeps_states:
         return
+    if given is None:
+        if span.context or len(span.tail):
+            raise InvalidInput("states", None, "rows behind cached rows need them")
+        given = StatePages(WindowPages(0, np.empty(0, np.int32)), 0, -1)
     if span.visible is not None or span.denoise is not None:
-        fix = "layers with a state read a text from left to right only"
-        raise InvalidInput("visible" if span.denoise is None else "denoise", "given", fix)
+        fix = "layers with a state see every row before a row, from left to right"
+        name = "visible" if span.denoise is None else "denoise"
+        raise InvalidInput(name, "chosen slots", fix)
     first, pages = given.records
     _within("records", pages, -1, records)
     _within("writes", np.array([slot for _, slot in given.writes], np.int32), 0, states)

@@ -225,7 +225,7 @@ class TorchBackend:
                     keys[own], values[own] = new_k[view.kept], new_v[view.kept]
             return pack(mixed)
 
-        recalled = [StateView(span) for span in spans if span.states is not None]
+        recalled = [StateView(span) for span in spans] if self.config.keeps_states else []
 
         def recall(layer: int, part: StatePart, h: Tensor) -> Tensor:
             memory = self.states[layer, part]

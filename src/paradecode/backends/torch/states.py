@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.backends.interface import PAGE, Span
+from paradecode.backends.interface import PAGE, Span, StatePages, WindowPages
 from paradecode.models.parts import StatePart
 from paradecode.models.recurrence import Recurrence
 
@@ -36,8 +36,8 @@ class StateView:
     """
 
     def __init__(self, span: Span) -> None:
-        assert span.states is not None
-        given, self.paths = span.states, span.paths()
+        nothing = StatePages(WindowPages(0, np.empty(0, np.int32)), 0, -1)
+        given, self.paths = span.states or nothing, span.paths()
         self.base, self.slot = given.base, given.state
         held = np.concatenate([np.arange(given.base * PAGE, span.context), span.tail])
         first, pages = given.records
