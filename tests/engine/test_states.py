@@ -11,9 +11,9 @@ import pytest
 from state_models import KINDS, ask, outputs, state_engine, state_model
 
 from paradecode.backends.interface import PAGE
-from paradecode.backends.lineage import lineage
 from paradecode.backends.torch import states
 from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.lineage import lineage
 from paradecode.engine.kv import KVCache
 from paradecode.engine.states import SequenceStates
 

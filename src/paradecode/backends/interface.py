@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.backends.heads.run import run_head
-from paradecode.backends.lineage import chain, lineage
 from paradecode.core.checks import is_whole
 from paradecode.core.decoder import Denoise
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head, HeadDraft
 from paradecode.core.layers import Layers, halves, is_layer
+from paradecode.core.lineage import chain, lineage
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network

@@ -19,7 +19,7 @@ from paradecode.engine.pages import PagePool
 from paradecode.models.config import ModelConfig
 
 SNAPSHOT_BYTES = 256 << 20
-"""Most bytes of states that only later requests may use. More of them find more prefixes again."""
+"""Bytes of states that only later requests may use; a higher number finds more prefixes again."""
 EVERY = 32
 """A long prompt keeps the state at each so many pages. Fewer pages find longer prefixes again, and
 push other requests' states out sooner."""
