@@ -10,7 +10,7 @@ from hypothesis import given
 from naive import random_weights, tiny_config
 
 from paradecode.backends import open_backend
-from paradecode.backends.interface import Backend, Span, WindowPages
+from paradecode.backends.interface import Backend, Span, StatePages, WindowPages
 from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Half
 from spans import CAPACITY, damaged
@@ -76,6 +76,7 @@ BAD = [
     ("embeddings", np.zeros(D, np.float32)), ("embeddings", np.array(0.0, np.float32)),
     ("windows", {0: WindowPages(1, ints(1))}), ("windows", {0: WindowPages(-1, ints(3, 1, 2))}),
     ("windows", {0: WindowPages(0, ints(3, PAGES))}),
+    ("states", StatePages(WindowPages(0, ints(0)), 0, -1)),
 ]  # fmt: skip
 
 

@@ -199,7 +199,7 @@ def forwards() -> None:
     """Print the seconds of one row after each number of tokens, measured in this process."""
     backend, found = LLM().backend, []
     for context in range(LONGEST):
-        span = probe(backend.config.vocab_size, 1, context)
+        span = probe(backend.config, 1, context)
         begun = time.perf_counter()
         backend.forward([span])
         found.append(time.perf_counter() - begun)

@@ -2,8 +2,9 @@
 
 Keys and values live in pages of ``PAGE`` slots, shared by all layers of a model: slot s of a
 sequence is row ``s % PAGE`` of page ``pages[s // PAGE]``. Layers with a sliding window may have a
-page table of their own, one for each window, which lacks the pages that the window has passed. The
-engine owns the page numbers; the backend owns the memory.
+page table of their own, one for each window, which lacks the pages that the window has passed.
+Layers with a state have pages of records and slots of states (:class:`StatePages`). The engine owns
+the page numbers; the backend owns the memory.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from paradecode.core.decoder import Denoise
 from paradecode.core.errors import InvalidInput
 from paradecode.core.head import Head, HeadDraft
 from paradecode.core.layers import Layers, halves, is_layer
+from paradecode.core.lineage import chain, lineage
 from paradecode.core.logits import Logits, Warp
 from paradecode.core.multi_step import MultiStep
 from paradecode.core.network import Array, Item, Network
@@ -29,6 +31,8 @@ from paradecode.models.config import ModelConfig
 
 PAGE = 16
 """Slots of a page. Larger pages share less between requests, and have smaller page tables."""
+STATES = -2
+"""In place of a window: the records of layers with a state."""
 Progress = Callable[[int, int], None]
 """Called with the amount that is done and with the whole amount."""
 
@@ -43,6 +47,27 @@ class WindowPages(NamedTuple):
 
     first: int
     pages: NDArray[np.int32]
+
+
+class StatePages(NamedTuple):
+    """Where the layers with a state of one sequence read and write.
+
+    The state at the start of page p is the one behind the first ``p * PAGE`` rows. A row at
+    position s leaves its record in row ``s' % PAGE`` of page ``s' // PAGE``, where s' is its slot.
+
+    Attributes:
+        records: the pages of records; rows of a page -1, or of one that is not there, leave none.
+        base: the page whose first state is given; all cached rows from there on have records.
+        state: the slot of that state, or -1 for the state before the first row (``base`` 0).
+        writes: pairs of a page and a state slot: the state at the start of that page is stored
+            there by the layers that run. The page comes after ``base``, and its first state
+            depends on the context and on leading rows of the span only, each after the one before.
+    """
+
+    records: WindowPages
+    base: int
+    state: int
+    writes: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +103,8 @@ class Span:
         denoise: marks the rows as a canvas of a model with ``ModelConfig.canvas_length``.
         windows: window -> the page table of its layers; ``pages`` serves the windows that are not
             named.
+        states: what the layers with a state read and write. None in a model without such layers, or
+            in a span without cached rows, whose rows leave no records.
     """
 
     pages: NDArray[np.int32]
@@ -97,6 +124,12 @@ class Span:
     attention: NDArray[np.int32] | None = None
     denoise: Denoise | None = None
     windows: Mapping[int, WindowPages] = field(default_factory=dict)
+    states: StatePages | None = None
+
+    def paths(self) -> list[NDArray[np.int64]]:
+        """Return each row's ancestors from the first state's page on (see :func:`lineage`)."""
+        start = 0 if self.states is None else self.states.base * PAGE
+        return lineage(start, self.context, self.tail_positions, self.positions, self.mask)
 
     def table(self, window: int) -> WindowPages:
         """Return the page table of the layers with a window (0: without one)."""
@@ -176,7 +209,19 @@ class Backend(RunsNetworks, Protocol):
         All sources are read before a target is written.
 
         Args:
-            window: only in the layers with this window; None means in every layer.
+            window: only in the layers with this window; None means in every layer. ``STATES`` means
+                the records of layers with a state, which None does not mean.
+        """
+
+
+@runtime_checkable
+class KeepsStates(Protocol):
+    """A backend that runs layers with a state."""
+
+    def reserve_states(self, records: int, states: int) -> None:
+        """Allocate pages of records and slots of states. Called once, before any forward.
+
+        Memory is taken as it is written, if possible.
         """
 
 
@@ -318,16 +363,20 @@ def _gone(window: int, first: int, slot: int) -> InvalidInput:
     return InvalidInput("windows", slot, fix)
 
 
-def check_spans(config: ModelConfig, reserved: int, spans: Sequence[Span]) -> None:
+def check_spans(
+    config: ModelConfig, reserved: int, spans: Sequence[Span], records: int = 0, states: int = 0
+) -> None:
     """Raise InvalidInput if any size or index of a packed forward is out of range.
 
     Args:
         reserved: number of pages that the backend has.
+        records, states: numbers of pages of records and of slots of states.
     """
     if not spans:
         raise InvalidInput("spans", 0, "give at least one span")
     for span in spans:
         _check_span(config, reserved, span)
+        check_states(config, span, records, states)
         if span.layers != spans[0].layers:
             raise InvalidInput("layers", span.layers, "spans of one forward run the same layers")
 
@@ -378,6 +427,43 @@ def _check_span(config: ModelConfig, reserved: int, span: Span) -> None:
         if span.tokens.shape != (rows,):
             raise InvalidInput("tokens", span.tokens.shape, f"give {rows}, one for each position")
         _within("tokens", span.tokens[: rows - count], 0, config.vocab_size)
+
+
+def check_states(config: ModelConfig, span: Span, records: int, states: int) -> None:
+    """Raise InvalidInput if the span's states are missing, out of range, or cannot be computed."""
+    given = span.states
+    if given is not None and not config.keeps_states:
+        raise InvalidInput("states", "given", "no layer of the model keeps a state")
+    if not config.keeps_states:
+        return
+    if given is None:
+        if span.context or len(span.tail):
+            raise InvalidInput("states", None, "rows behind cached rows need them")
+        given = StatePages(WindowPages(0, np.empty(0, np.int32)), 0, -1)
+    if span.visible is not None or span.denoise is not None:
+        fix = "layers with a state see every row before a row, from left to right"
+        name = "visible" if span.denoise is None else "denoise"
+        raise InvalidInput(name, "chosen slots", fix)
+    first, pages = given.records
+    _within("records", pages, -1, records)
+    _within("writes", np.array([slot for _, slot in given.writes], np.int32), 0, states)
+    if not is_whole(first) or first < 0 or not is_whole(given.base) or given.base < 0:
+        raise InvalidInput("states", (first, given.base), "pages have numbers from 0 on")
+    if not -1 <= given.state < states or (given.state < 0) != (given.base == 0):
+        fix = f"give a slot up to {states - 1}, and -1 for page 0 alone"
+        raise InvalidInput("state", given.state, fix)
+    if given.base * PAGE > span.context:
+        fix = f"the context ends at {span.context}, before this page"
+        raise InvalidInput("base", given.base, fix)
+    held = {*range(given.base * PAGE, span.context), *span.tail.tolist()}
+    for page in {slot // PAGE for slot in held}:
+        if not 0 <= page - first < len(pages) or pages[page - first] < 0:
+            raise InvalidInput("records", page, "all cached rows that are read have records")
+    paths, known = span.paths(), span.context - given.base * PAGE
+    last = (span.context + chain(paths, known, len(span.tail))) // PAGE
+    for page, _ in given.writes:
+        if not given.base < page <= last:
+            raise InvalidInput("writes", page, f"name pages from {given.base + 1} to {last}")
 
 
 def check_canvas(config: ModelConfig, span: Span) -> None:

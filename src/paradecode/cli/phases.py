@@ -82,14 +82,14 @@ def measure_phases(
     room = min(config.context_length, llm.engine.pools[TARGET].count * PAGE) - max(ROWS)
     context = min(context, room)
     for first in range(0, context, CHUNK):
-        backend.forward([probe(config.vocab_size, min(CHUNK, context - first), first)])
+        backend.forward([probe(config, min(CHUNK, context - first), first)])
     taken: dict[int, list[dict[str, float]]] = {rows: [] for rows in ROWS}
     begun = time.perf_counter()
     for done in range(ROUNDS):
         if time.perf_counter() - begun > LONG:
             break
         for rows in ROWS:
-            span = probe(config.vocab_size, rows, context)
+            span = probe(config, rows, context)
             backend.profile(True)
             backend.forward([span])
             taken[rows].append(backend.profile(False))

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.backends.interface import PAGE, Backend, Span
+from paradecode.backends.interface import PAGE, Backend, Span, StatePages, WindowPages
 from paradecode.core.decoder import TARGET
+from paradecode.models.config import ModelConfig
 
 QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS = (1, 2, 4, 5, 8, 16, 32), (256,), 5
 FULL_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
@@ -173,7 +174,7 @@ def measure(
     rows = [k for k in rows if k <= room // 2] or [1]
     contexts = [c for c in contexts if c + max(rows) <= room] or [max(0, room - max(rows))]
     times: dict[tuple[int, int], list[float]] = {(c, k): [] for c in contexts for k in rows}
-    backend.forward([probe(config.vocab_size, max(rows), 0)])
+    backend.forward([probe(config, max(rows), 0)])
     # Memory that was never written may hold NaN: copy what that forward stored into every slot.
     every = np.arange(max(contexts), dtype=np.int64)
     backend.copy(every % max(rows), every)
@@ -185,7 +186,7 @@ def measure(
         for context, count in times:
             if count > MANY_ROWS and turn % 4:
                 continue
-            span = probe(config.vocab_size, count, context)
+            span = probe(config, count, context)
             started = time.perf_counter()
             backend.forward([span])[0].logits.argmax()
             times[context, count].append(time.perf_counter() - started)
@@ -259,15 +260,18 @@ def processor() -> str:
     return platform.processor()
 
 
-def probe(vocabulary: int, count: int, context: int) -> Span:
+def probe(config: ModelConfig, count: int, context: int) -> Span:
     """Make a span of ``count`` rows after ``context`` slots, with logits for all rows.
 
     A verification of a draft has the same form.
     """
     slots = np.arange(context, context + count, dtype=np.int32)
+    base, pages = context // PAGE, np.arange(-(-(context + count) // PAGE), dtype=np.int32)
+    states = StatePages(WindowPages(base, pages[base:]), base, 0 if base else -1)
     return Span(
-        pages=np.arange(-(-(context + count) // PAGE), dtype=np.int32),
-        tokens=(np.arange(count, dtype=np.int32) * 7919) % vocabulary,
+        pages=pages,
+        states=states if config.keeps_states else None,
+        tokens=(np.arange(count, dtype=np.int32) * 7919) % config.vocab_size,
         positions=slots,
         slots=slots,
         context=context,

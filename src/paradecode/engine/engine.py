@@ -176,6 +176,10 @@ class Engine(Resources):
             ]
             for number, kind in enumerate(pool.kinds):
                 kind.check([cache.tables[number].pages for cache in caches])
+            if name in self.states:
+                held = [cache.recalled.held() for cache in caches if cache.recalled is not None]
+                self.states[name].records.check([records for records, _ in held])
+                self.states[name].states.check([states for _, states in held])
 
     @uninterrupted
     def close(self) -> None:

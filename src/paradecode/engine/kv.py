@@ -18,6 +18,7 @@ from paradecode.core.layers import Layers, halves
 from paradecode.core.tree import EMPTY, TokenTree
 from paradecode.engine.pages import PagePool, PageTable, reach
 from paradecode.engine.slots import StoredSlots
+from paradecode.engine.states import EVERY, SequenceStates, StatePools
 from paradecode.models.config import ModelConfig
 
 
@@ -57,8 +58,10 @@ class KVCache:
         scratch: largest number of tentative rows.
         capacity: number of slots that were reserved for this request.
         most: largest number of pages that the request may hold; 0 means any.
+        states: pools of a model with layers that keep a state, or None.
 
     Attributes:
+        recalled: records and states of such layers, or None.
         tables: the page table of each pool of ``pool.kinds``.
         ran: the layers that the tentative rows went through, if these are not all layers. Such rows
             are partial: they are dropped unless they continue through the other layers
@@ -83,9 +86,11 @@ class KVCache:
         scratch: int,
         capacity: int = 0,
         most: int = 0,
+        states: StatePools | None = None,
     ) -> None:
         self.backend, self.scratch, self.most = backend, scratch, most
         self.tables = [PageTable(kind) for kind in pool.kinds]
+        self.recalled = None if states is None else SequenceStates(backend, states)
         self.marks: set[int] = set()
         self.length = 0
         self.tentative = EMPTY
@@ -113,6 +118,8 @@ class KVCache:
                 found = map(table.pool.find, self._keys[table.first + 1 :])
                 table.pages = [table.pool.share(page) for page in found if page is not None]
             self.length = count * PAGE
+            if self.recalled is not None and count:
+                self.recalled.begin(count, self._keys[count])
             # There the pages of a window would have helped this request.
             self.marks = {len(tokens) // PAGE, stored} - {count}
         if self.blocks and self.length:  # A canvas restarts after the last whole block.
@@ -141,7 +148,9 @@ class KVCache:
             for number, table in enumerate(self.tables):
                 runs[number] = 0 if table.pool.find(keys[-1]) is None else runs[number] + 1
             page = start // PAGE + 1
-            if all(run >= page - self._reach(page, t) for run, t in zip(runs, self.tables)):
+            known = self.recalled is None or self.recalled.has(keys[-1])
+            seen = zip(runs, self.tables)
+            if known and all(run >= page - self._reach(page, table) for run, table in seen):
                 count = page
             if runs[0] == page:
                 stored = page
@@ -193,6 +202,13 @@ class KVCache:
                 self.reusable = False  # Other requests have other rows there.
             self._extend(tentative, layers, hidden if sound and not count else {})
         self._publish(history)
+        if self.recalled is not None:
+            spare = self.recalled.wrote(forward.layers)
+            at_base = {self.recalled.base: self.recalled.slot} if self.recalled.slot >= 0 else {}
+            for page, slot in {**spare, **at_base}.items() if self.reusable else ():
+                if page in spare or page in self.marks or page % EVERY == 0:
+                    self.recalled.publish(slot, self._keys[page])
+            self.recalled.release_spare(spare.values())
 
     def _extend(
         self, tentative: TokenTree, layers: Layers | None, hidden: Mapping[int, NDArray[np.float32]]
@@ -309,6 +325,7 @@ class KVCache:
         twin.filled, twin.marks = deepcopy(self.filled), self.marks
         for own, table in zip(twin.tables, self.tables):
             own.share(table)
+        twin.recalled = None if self.recalled is None else self.recalled.fork()
         twin.length, twin.reusable, twin._keys = self.length, self.reusable, list(self._keys)
         twin.final = self.final
         return twin
@@ -316,6 +333,10 @@ class KVCache:
     def release(self) -> None:
         """Give back all pages; later requests find the last window of the text."""
         end = len(self._keys) - 1
+        if self.recalled is not None:
+            if self.reusable and 0 < self.recalled.base <= end:
+                self.recalled.publish(self.recalled.slot, self._keys[self.recalled.base])
+            self.recalled.release()
         for table in self.tables:
             if self.reusable and table.pages:
                 for index in range(self._reach(end, table), end):
@@ -384,6 +405,8 @@ class KVCache:
             for table in self.tables:
                 window = table.pool.window
                 self.backend.copy(table.physical(source), table.physical(target), window)
+            if self.recalled is not None:
+                self.recalled.move(source, target)
 
     def _publish(self, history: NDArray[np.int32]) -> None:
         """Offer the pages that are full to later requests; then drop what no row sees any more."""

@@ -148,6 +148,9 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
     if forward.attention is not None and not gives_attention(cache.backend):
         raise DecoderError(f"{cache.backend.name} gives no attention weights")
     cache.own(slots)
+    states = None
+    if cache.recalled is not None:
+        states = cache.recalled.plan(forward, cache.length, slots, cache.marks)
     named = forward.visible is not None or isinstance(forward.store, Overwrite)
     plain = not drafted or (tree.is_chain and not held)  # What the span's default says.
     causal = forward.attend is Attend.CAUSAL and plain
@@ -175,6 +178,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
         resume=resume,
         attention=forward.attention,
         denoise=forward.denoise,
+        states=states,
     )
     return span, tentative
 

@@ -46,6 +46,7 @@ class PendingSteps:
         self._most = 0 if asked.lookup is None else asked.lookup.most
         self.stepper = None
         fits = self._most <= resources.limits.draft_tokens
+        fits = fits and not backend.config.keeps_states
         if isinstance(backend, MakesSteps) and fits and sequence.simple:
             stops = np.array(sorted(sequence.stops), np.int32)
             scored = sequence.params.logprobs is not None

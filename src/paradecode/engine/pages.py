@@ -35,6 +35,7 @@ class PagePool:
         count: number of pages.
         windows: the sliding windows of the model's layers, see
             :func:`paradecode.backends.interface.windows_of`. This pool is the first one's.
+        most_idle: largest number of idle pages; None means any, or what a window sets.
 
     Attributes:
         window: number of positions that a row sees; 0 means all.
@@ -42,10 +43,12 @@ class PagePool:
         changes: number of times that a key was published or removed.
     """
 
-    def __init__(self, count: int, windows: Sequence[int] = (0,)) -> None:
+    def __init__(
+        self, count: int, windows: Sequence[int] = (0,), most_idle: int | None = None
+    ) -> None:
         self.count, self.window = count, windows[0]
         self.kinds = [self, *(PagePool(count, (window,)) for window in windows[1:])]
-        self._most_idle = count
+        self._most_idle = count if most_idle is None else most_idle
         if self.window:
             self._most_idle = max(count // KEPT, 2 * (self.window // PAGE + 1))
         self._free = list(range(count - 1, -1, -1))

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
-from paradecode.backends.interface import PAGE, Backend, RunsHeads, RunsNetworks, windows_of
+from paradecode.backends.interface import (
+    PAGE,
+    Backend,
+    KeepsStates,
+    RunsHeads,
+    RunsNetworks,
+    windows_of,
+)
 from paradecode.core.checks import attributes, checked, flag, whole
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import CapacityError, InvalidInput, InvalidModel
@@ -16,6 +23,7 @@ from paradecode.engine.cost import CostCorrection, CostCurve, Load, obtain
 from paradecode.engine.kv import KVCache, first_key, slides
 from paradecode.engine.pages import PagePool
 from paradecode.engine.request import GenerationRequest
+from paradecode.engine.states import StatePools
 from paradecode.engine.stores import LearnedStores
 
 if TYPE_CHECKING:
@@ -74,6 +82,7 @@ class Resources:
         apart: whether the models have threads of their own, so that two can run at the same time.
         config: configuration of the target.
         pools: the pages of each model; windows of its layers have further pools (``kinds``).
+        states: pools of records and states of the models whose layers keep a state.
         load: the sequences and rows of the current steps, and their costs.
         correction: corrects the target's cost curve by measured forwards; None leaves it as it is.
         stores: what methods have learned from each tenant's requests.
@@ -96,8 +105,12 @@ class Resources:
             name: PagePool(pages, windows_of(backend.config))
             for name, backend in self.models.items()
         }
-        for backend in self.models.values():
+        self.states: dict[str, StatePools] = {}
+        for name, backend in self.models.items():
             backend.reserve(pages)
+            if isinstance(backend, KeepsStates) and backend.config.keeps_states:
+                pools = self.states[name] = StatePools(backend.config, pages, self.limits.batch)
+                backend.reserve_states(pools.records.count, pools.states.count)
         self.load = Load(curve)
         self.correction: CostCorrection | None = None
         if measured:
@@ -194,6 +207,7 @@ class Resources:
             self.scratch_for(request),
             self.whole_pages(request) * PAGE,
             self._most_pages(model),
+            self.states.get(model),
         )
         cache.reusable = cache.reusable and self.limits.prefix_cache
         return cache

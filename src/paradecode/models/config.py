@@ -100,6 +100,9 @@ class ModelConfig:
         if self.positions and self.positions < self.context_length:
             fix = f"the table of positions has {self.positions} rows"
             raise InvalidModel("context_length", self.context_length, fix)
+        if self.keeps_states and not (self.writes and self.mask_token is None):
+            fix = "layers with a state read a text from left to right only"
+            raise InvalidModel("attention", self.attention, fix)
         self._check_shared_keys()
         self._check_token_inputs()
         for name in ("eos_tokens", "bos_token", "mask_token"):
@@ -142,8 +145,25 @@ class ModelConfig:
                 yield index, layer.attention
 
     @cached_property
+    def keeps_states(self) -> bool:
+        """Whether some layers keep a state (see :mod:`paradecode.models.recurrence`)."""
+        return any(layer.states for layer in self.stack)
+
+    @cached_property
+    def record_numbers(self) -> int:
+        """How many float32 numbers a row leaves in all layers with a state."""
+        parts = (part for layer in self.stack for part in layer.states)
+        return sum(part.record_numbers(self.hidden_size) for part in parts)
+
+    @cached_property
+    def state_numbers(self) -> int:
+        """How many float32 numbers a page begins with in all layers with a state."""
+        parts = (part for layer in self.stack for part in layer.states)
+        return sum(part.state_numbers(self.hidden_size) for part in parts)
+
+    @cached_property
     def _first(self) -> Attention:
-        return next(attention for _, attention in self.attentions())
+        return next((attention for _, attention in self.attentions()), Attention(1, 1, 1))
 
     @cached_property
     def _feed(self) -> Feed:
@@ -371,7 +391,8 @@ def _kind(layer: Layer) -> tuple[object, ...]:
     """Return what layers have in common that are alike, up to experts in place of an MLP."""
     feed = layer.feed
     about = feed and (feed.norm, feed.activation, feed.gated, feed.bias)
-    return layer.attention, about, layer.token_input, layer.residual, layer.factor, layer.scaled
+    own = layer.attention, layer.states, about, layer.token_input
+    return *own, layer.residual, layer.factor, layer.scaled
 
 
 def _check_layers(layers: object) -> None:

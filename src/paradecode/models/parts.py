@@ -1,8 +1,8 @@
 """What a layer is made of: a list of parts, each with its norms, its weights and what it keeps.
 
-A part reads the residual stream and adds to it. :class:`Attention` looks at earlier rows, and
-:class:`Feed` and :class:`TokenInput` compute each row by itself. A :class:`Layer` runs its parts
-one after the other or side by side.
+A part reads the residual stream and adds to it. :class:`Attention` looks at earlier rows,
+:class:`Convolution` and :class:`Recurrence` at a state, and :class:`Feed` and :class:`TokenInput`
+compute each row by itself. A :class:`Layer` runs its parts one after the other or side by side.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Union
 from paradecode.core.checks import attributes, checked, flag, number, one_of, whole
 from paradecode.core.errors import InvalidModel
 from paradecode.models.mixture import Mixture
+from paradecode.models.recurrence import Convolution, Recurrence
 from paradecode.models.rope import Rope
 
 Shapes = dict[str, tuple[int, ...]]
@@ -208,8 +209,11 @@ class TokenInput:
         return {"input_gate": (self.size, hidden), "input_out": (hidden, self.size)}
 
 
-Part = Union[Attention, Feed, TokenInput]
-NAMES = {Attention: "attn", Feed: "mlp", TokenInput: "input"}
+StatePart = Union[Convolution, Recurrence]
+Part = Union[Attention, StatePart, Feed, TokenInput]
+NAMES = {
+    Attention: "attn", Convolution: "conv", Recurrence: "state", Feed: "mlp", TokenInput: "input",
+}  # fmt: skip
 """The part's name in the names of its norms: ``attn_norm``, ``after_attn`` and so on."""
 _LATE = {f"{name}.bias": 1 for name in ("q", "k", "v", "o", "gate", "up", "down")}
 _LATE |= {"q_norm": 2, "k_norm": 2}
@@ -221,7 +225,8 @@ class Layer:
     """The parts of a layer, in the order in which they run.
 
     Attributes:
-        parts: at most one of each kind, in the order attention, feed, token input.
+        parts: at most one of each kind, in the order attention, convolution, recurrence, feed,
+            token input.
         residual: ``sequential`` (each part reads what the one before it left), ``parallel`` (all
             parts read the same stream, and their sum is added), or ``ladder`` (a part reads the
             stream without what the part before it made; arXiv 2501.06589).
@@ -238,10 +243,10 @@ class Layer:
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
         kinds = [type(part) for part in self.parts]
-        order = [kind for kind in NAMES if kind in kinds]
-        if not kinds or kinds != order:
+        if not kinds or kinds != [kind for kind in NAMES if kind in kinds]:
             said = ", ".join(kind.__name__ for kind in kinds)
-            raise InvalidModel("parts", said, "give attention, feed, token input in this order")
+            order = "attention, convolution, recurrence, feed, token input"
+            raise InvalidModel("parts", said, f"give {order} in this order")
         shared = self.feed is not None and self.feed.norm == "shared"
         if shared and (self.residual != "parallel" or self.attention is None):
             raise InvalidModel("norm", "shared", "only parts side by side share a norm")
@@ -250,6 +255,11 @@ class Layer:
     def attention(self) -> Attention | None:
         """The layer's attention, or None."""
         return next((part for part in self.parts if isinstance(part, Attention)), None)
+
+    @property
+    def states(self) -> tuple[StatePart, ...]:
+        """The layer's parts with a state."""
+        return tuple(part for part in self.parts if isinstance(part, (Convolution, Recurrence)))
 
     @property
     def feed(self) -> Feed | None:

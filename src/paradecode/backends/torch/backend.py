@@ -10,15 +10,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paradecode.backends.interface import PAGE, Span, SpanResult, check_spans, windows_of
+from paradecode.backends.interface import (
+    PAGE,
+    STATES,
+    Span,
+    SpanResult,
+    check_spans,
+    windows_of,
+)
 from paradecode.backends.torch.device import open_device
 from paradecode.backends.torch.model import Transformer, attention, attention_weights, pack
 from paradecode.backends.torch.network import TorchNetworks
+from paradecode.backends.torch.states import StateMemory, StateView, run_states
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.layers import halves
 from paradecode.core.logits import ArrayLogits, Bias, Logits, Warp
 from paradecode.core.network import Array, Item, Network
 from paradecode.models.config import ModelConfig
+from paradecode.models.parts import StatePart
 from paradecode.models.weights import Weights, check_weights
 
 if TYPE_CHECKING:
@@ -146,6 +155,8 @@ class TorchBackend:
         self.pages = 0
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
+        self.states: dict[tuple[int, StatePart], StateMemory] = {}
+        self._counts = 0, 0
 
     def reserve(self, pages: int) -> None:
         self.pages = pages
@@ -158,9 +169,17 @@ class TorchBackend:
                 for layer in range(self.config.layers)
             ]  # fmt: skip
 
+    def reserve_states(self, records: int, states: int) -> None:
+        self._counts, sizes = (records, states), (self.config.hidden_size, records, states)
+        self.states = {
+            (layer, part): StateMemory(part, *sizes, self.model.dtype, self.device)
+            for layer, parts in enumerate(self.config.stack)
+            for part in parts.states
+        }
+
     @torch.inference_mode()
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
-        check_spans(self.config, self.pages, spans)
+        check_spans(self.config, self.pages, spans, *self._counts)
         layers = spans[0].layers if spans[0].layers is not None else range(self.config.layers)
         ends = np.cumsum([len(span.positions) for span in spans]).tolist()
         ranges = [slice(end - len(s.positions), end) for s, end in zip(spans, ends, strict=True)]
@@ -206,6 +225,13 @@ class TorchBackend:
                     keys[own], values[own] = new_k[view.kept], new_v[view.kept]
             return pack(mixed)
 
+        recalled = [StateView(span) for span in spans] if self.config.keeps_states else []
+
+        def recall(layer: int, part: StatePart, h: Tensor) -> Tensor:
+            memory = self.states[layer, part]
+            return run_states(self.model, f"layers.{layer}.", part, h, ranges, recalled, memory)
+
+        known.recall = recall
         for layer, attends, feeds in map(halves, layers):
             x = self.model.layer(layer, x, known, attend, attends, feeds)
             for span, rows, out in zip(spans, ranges, hidden, strict=True):
@@ -255,6 +281,10 @@ class TorchBackend:
     ) -> None:
         start = torch.from_numpy(np.ascontiguousarray(source, np.int64)).to(self.device)
         end = torch.from_numpy(np.ascontiguousarray(target, np.int64)).to(self.device)
+        if window == STATES:
+            for memory in self.states.values():
+                memory.records[end] = memory.records[start]
+            return
         for layer, part in self.config.attentions():
             if window is None or part.window == window:
                 for cache in (self.keys[layer], self.values[layer]):
@@ -266,6 +296,7 @@ class TorchBackend:
     def close(self) -> None:
         self.keys.clear()
         self.values.clear()
+        self.states.clear()
         self.model.w.clear()
         self._networks.close()
         self.pages = 0

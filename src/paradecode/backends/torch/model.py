@@ -12,13 +12,17 @@ from torch import Tensor
 
 from paradecode.models.config import ModelConfig
 from paradecode.models.mixture import Mixture
-from paradecode.models.parts import NAMES, Attention, Feed, Part, TokenInput
+from paradecode.models.parts import NAMES, Attention, Feed, Part, StatePart, TokenInput
+from paradecode.models.recurrence import Convolution, Recurrence
 from paradecode.models.rope import Rope
 from paradecode.models.weights import Weights
 
 Attend = Callable[[int, Tensor, "Tensor | None", "Tensor | None"], Tensor]
 """(layer, q [N, H, d], k [N, G, d], v [N, G, d]) -> attention [N, H, d]; also stores k and v. They
 are None if the layer reads the keys of another layer. The scores are ``q k / sqrt(d)``."""
+Recall = Callable[[int, StatePart, Tensor], Tensor]
+"""(layer, its part with a state, what enters it [N, D]) -> what the part made [N, D]; also stores
+records and states."""
 Turns = dict[Rope, tuple[Tensor, Tensor]]
 """Rotary positions -> cosines and sines, each [N, 1, dim / 2], of the rows of a forward."""
 
@@ -33,6 +37,7 @@ class PackedRows:
         canvas: bool [N, 1], whether each row belongs to a canvas.
         inputs: [N, layers, P], second embeddings of the rows' tokens, or None.
         late: the residual stream [N, D] without what the last part made, for ladder residuals.
+        recall: runs parts with a state.
     """
 
     positions: Tensor
@@ -40,6 +45,7 @@ class PackedRows:
     canvas: Tensor
     inputs: Tensor | None = None
     late: Tensor | None = None
+    recall: Recall | None = None
 
     def select(self, rows: Tensor) -> PackedRows:
         """Return the same of some rows, int64 [n]; for models without canvases and inputs."""
@@ -110,7 +116,7 @@ class Transformer:
             soft = F.linear(guess.to(self.wide).softmax(-1).to(self.dtype), self.w["embed"].T)
             fed = self._norm(soft * self.config.embed_factor, "guess.norm")
             embedded = embedded + self._mlp(fed, "guess.", self.config.stack[0].feed)
-        return self._bare(embedded)
+        return self.bare(embedded)
 
     def rows(self, positions: Tensor, canvas: Tensor | None = None) -> PackedRows:
         """Return what the layers know about rows at these positions, int64 [N]."""
@@ -134,13 +140,12 @@ class Transformer:
         """Run a layer, or one half of it: [N, D] -> [N, D].
 
         Args:
-            attends: whether its attention runs.
+            attends: whether its attention runs, and its parts with a state.
             feeds: whether its other parts run, and its factor.
         """
         layer = self.config.stack[index]
-        parts = [
-            part for part in layer.parts if (attends if isinstance(part, Attention) else feeds)
-        ]
+        mixers = (Attention, Convolution, Recurrence)
+        parts = [part for part in layer.parts if (attends if isinstance(part, mixers) else feeds)]
         if layer.residual == "parallel":
             x = x + sum(self._part(index, part, x, rows, attend) for part in parts) * layer.factor
         for part in parts if layer.residual != "parallel" else []:
@@ -167,10 +172,13 @@ class Transformer:
         h = self._norm(x, f"{name}{norm}_norm") if entering else x
         if isinstance(part, Attention):
             made = self._mixed(index, part, h, rows, attend)
+        elif isinstance(part, (Convolution, Recurrence)):
+            assert rows.recall is not None
+            made = rows.recall(index, part, h)
         elif isinstance(part, TokenInput):
             assert rows.inputs is not None
-            gate = ACTIVATIONS[part.activation](self._linear(h, name + "input_gate"))
-            made = self._linear(gate * rows.inputs[:, index], name + "input_out")
+            gate = ACTIVATIONS[part.activation](self.linear(h, name + "input_gate"))
+            made = self.linear(gate * rows.inputs[:, index], name + "input_out")
         else:
             made = self._fed(name, part, h, x)
         return self._norm(made, f"{name}after_{short}") if part.norm in ("after", "both") else made
@@ -182,8 +190,8 @@ class Transformer:
         name, size = f"layers.{index}.", part.head_dim
         asked = h
         if part.query_rank:
-            asked = self._rms(self._linear(h, name + "q_down"), name + "q_inner_norm")
-        q = self._placed_heads(self._linear(asked, name + "q"), name + "q_norm", part, rows)
+            asked = self._rms(self.linear(h, name + "q_down"), name + "q_inner_norm")
+        q = self._placed_heads(self.linear(asked, name + "q"), name + "q_norm", part, rows)
         if part.growth:
             grown = 1 + part.growth * torch.log(1 + rows.positions // part.growth_every)
             q = q * grown[:, None, None].to(q.dtype)
@@ -192,12 +200,12 @@ class Transformer:
             q = q * (part.scale * math.sqrt(size))
         k = v = None
         if part.keys_of < 0:
-            keys = self._linear(h, name + "k")
-            values = keys if part.keys_as_values else self._linear(h, name + "v")
+            keys = self.linear(h, name + "k")
+            values = keys if part.keys_as_values else self.linear(h, name + "v")
             v = values.unflatten(1, (-1, size))
-            v = self._bare(v) if part.value_norm else v
+            v = self.bare(v) if part.value_norm else v
             k = self._placed_heads(keys, name + "k_norm", part, rows)
-        return self._linear(attend(index, q, k, v).flatten(1), name + "o")
+        return self.linear(attend(index, q, k, v).flatten(1), name + "o")
 
     def _placed_heads(self, x: Tensor, norm: str, part: Attention, rows: PackedRows) -> Tensor:
         """Return queries or keys [N, H, d] of [N, H * d], normed and rotated."""
@@ -219,7 +227,7 @@ class Transformer:
             return self._mlp(h, name, part)
         if not part.size:
             return self._experts(h, name, part, part.mixture)
-        heard = self._bare(x) * self.w[name + "router.scale"] * self.config.hidden_size**-0.5
+        heard = self.bare(x) * self.w[name + "router.scale"] * self.config.hidden_size**-0.5
         scores = F.linear(heard.to(self.wide), self.w[name + "router"].to(self.wide))
         weights, chosen = route(scores, None, part.mixture)
         weights = weights * self.w[name + "router.gain"].to(self.wide)[chosen]
@@ -231,15 +239,15 @@ class Transformer:
     def _mlp(self, h: Tensor, name: str, part: Feed | None) -> Tensor:
         """Run the MLP whose weights' names begin with ``name``: [N, D] -> [N, D]."""
         assert part is not None
-        inner = self._linear(h, name + "up")
+        inner = self.linear(h, name + "up")
         if part.activation == "swiglu_oai":
-            gate = self._linear(h, name + "gate").clamp(max=7.0)
+            gate = self.linear(h, name + "gate").clamp(max=7.0)
             inner = gate * (1.702 * gate).sigmoid() * (inner.clamp(-7.0, 7.0) + 1)
         elif part.gated:
-            inner = ACTIVATIONS[part.activation](self._linear(h, name + "gate")) * inner
+            inner = ACTIVATIONS[part.activation](self.linear(h, name + "gate")) * inner
         else:
             inner = ACTIVATIONS[part.activation](inner)
-        return self._linear(inner, name + "down")
+        return self.linear(inner, name + "down")
 
     def _experts(self, h: Tensor, name: str, part: Feed, mixture: Mixture) -> Tensor:
         """Return the weighted sum of the experts chosen for each row: [N, D] -> [N, D]."""
@@ -289,7 +297,8 @@ class Transformer:
         cos, sin = (scale * angle.cos()).to(self.wide), (scale * angle.sin()).to(self.wide)
         return cos[:, None, :], sin[:, None, :]
 
-    def _linear(self, x: Tensor, name: str) -> Tensor:
+    def linear(self, x: Tensor, name: str) -> Tensor:
+        """Return ``x`` [N, in] times the matrix with this name, plus its bias: [N, out]."""
         return F.linear(x, self.w[name], self.w.get(name + ".bias"))
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
@@ -297,13 +306,13 @@ class Transformer:
             return self._rms(x, name)
         wide, bias = x.to(self.wide), self.w.get(name + ".bias")
         centred = wide - wide.mean(-1, keepdim=True)
-        made = self._bare(centred).to(x.dtype) * self.w[name]
+        made = self.bare(centred).to(x.dtype) * self.w[name]
         return made if bias is None else made + bias
 
     def _rms(self, x: Tensor, name: str) -> Tensor:
-        return self._bare(x) * self.w[name]
+        return self.bare(x) * self.w[name]
 
-    def _bare(self, x: Tensor) -> Tensor:
+    def bare(self, x: Tensor) -> Tensor:
         """Return the RMSNorm of ``x`` without a gain."""
         wide = x.to(self.wide)
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.norm_eps)

@@ -53,8 +53,8 @@ class Adapted(Transformer):
             return x
         return torch.where((tokens == self.facts.mask_token)[:, None], self.adapter[MASK], x)
 
-    def _linear(self, x: Tensor, name: str) -> Tensor:
-        y = super()._linear(x, name)
+    def linear(self, x: Tensor, name: str) -> Tensor:
+        y = super().linear(x, name)
         a = self.adapter.get(f"{name}.a")
         return y if a is None else y + F.linear(F.linear(x, a), self.adapter[f"{name}.b"])
 

@@ -91,9 +91,9 @@ class DividedTransformer(Transformer):
         head = self.w["embed" if self.config.tied_head else "head"]
         return self._whole(F.linear(self._same(self._norm(x, "norm")), head)).to(self.wide)
 
-    def _linear(self, x: Tensor, name: str) -> Tensor:
+    def linear(self, x: Tensor, name: str) -> Tensor:
         if placement(name) != Shard(1):
-            return super()._linear(x, name)
+            return super().linear(x, name)
         part = F.linear(x, self.w[name])
         whole = self._whole(DTensor.from_local(part, self.mesh, [Partial()], run_check=False))
         bias = self.w.get(name + ".bias")

@@ -1,0 +1,163 @@
+"""Layers with a state: drafts, prefixes and forks leave every output as plain decoding gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from state_models import KINDS, ask, outputs, state_engine, state_model
+
+from paradecode.backends.interface import PAGE
+from paradecode.backends.torch import states
+from paradecode.core.errors import InvalidInput, InvalidModel
+from paradecode.core.lineage import lineage
+from paradecode.engine.kv import KVCache
+from paradecode.engine.states import SequenceStates
+
+RANDOM = np.random.default_rng(3)
+PROMPTS = [np.tile(RANDOM.integers(1, 40, m), 9)[:n].tolist()
+           for m, n in ((5, 3), (7, 16), (9, 33), (11, 49), (4, 15))]  # fmt: skip
+METHODS = ("prompt-lookup(budget=fixed)", "token-recycling(budget=fixed)")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("spec", METHODS)
+def test_drafts_change_no_output(kind: str, spec: str, temperature: float) -> None:
+    plain = outputs(state_engine(kind, batch=1), "greedy", PROMPTS, temperature=temperature)
+    engine = state_engine(kind, step_tokens=40)
+    asked = [ask(engine, spec, prompt, seed=7, temperature=temperature) for prompt in PROMPTS]
+    while engine.busy:
+        engine.step()
+        engine.check()
+    assert [one.tokens[one.prompt_length :].tolist() for one in asked] == plain
+    drafted, accepted = (sum(getattr(one.stats, name) for one in asked)
+                         for name in ("drafted", "accepted"))  # fmt: skip
+    assert 0 < accepted < drafted
+    assert engine.states["target"].records.held == engine.states["target"].states.held == 0
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("spec", ["suffix", "lookahead", "jacobi", "layer-skip", "greedy"])
+def test_further_methods_change_no_output(kind: str, spec: str) -> None:
+    plain = outputs(state_engine(kind, batch=1), "greedy", PROMPTS)
+    assert outputs(state_engine(kind, step_tokens=17), spec, PROMPTS) == plain
+
+
+def test_a_cached_prefix_of_every_length_changes_no_output() -> None:
+    text = RANDOM.integers(1, 40, 71).tolist()
+    engine, none = state_engine("hybrid"), state_engine("hybrid", prefix_cache=False)
+    first = ask(engine, "greedy", text, max_tokens=1)
+    while engine.busy:
+        engine.step()
+    assert first.cached_tokens == 0
+    found = []
+    for length in range(1, 71):
+        prompt = [*text[:length], 1, 2]
+        asked = ask(engine, "greedy", prompt, max_tokens=2, seed=7)
+        while engine.busy:
+            engine.step()
+            engine.check()
+        assert [asked.tokens[len(prompt) :].tolist()] == outputs(
+            none, "greedy", [prompt], max_tokens=2
+        )
+        found.append(asked.cached_tokens)
+    assert max(found) == 64
+    assert {each % PAGE for each in found} == {0}
+
+
+def test_states_do_not_grow_with_the_context() -> None:
+    engine = state_engine("mamba-2")
+    sequence, pools, held = ask(engine, "suffix", PROMPTS[0], max_tokens=300), [], []
+    while engine.busy:
+        engine.step()
+        pools.append(engine.states["target"].records.held)
+        held.append(engine.states["target"].states.held)
+    assert len(sequence.tokens) == 303
+    assert max(pools) <= 2 + 64 // PAGE
+    assert max(held) <= 2
+
+
+def test_what_states_cannot_do_is_refused_by_name() -> None:
+    sequence = ask(
+        engine := state_engine("hybrid"), "triforce(keys=16,recent=8,budget=fixed)", PROMPTS[3]
+    )
+    while engine.busy:
+        engine.step()
+    assert "layers with a state see every row" in str(sequence.error)
+    config = state_model("hybrid")[0]
+    with pytest.raises(InvalidModel, match="left to right"):
+        replace(config, attention="full", mask_token=1)
+    with pytest.raises(InvalidInput, match="each position"):
+        lineage(0, 3, np.empty(0, np.int32), np.array([5], np.int32), None)
+
+
+# Planted mistakes: each changes an output of a model whose drafts are accepted and rejected.
+
+
+def _once(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]
+) -> None:
+    right = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *given, **more: wrong(right, *given, **more))
+
+
+def _not_advanced(right: Any, self: Any, layers: Any) -> Any:
+    slot = self.slot
+    found = right(self, layers)
+    if self.slot != slot >= 0:  # The new page begins with the old page's state.
+        self.backend.states = {key: _copied(memory, slot, self.slot)
+                               for key, memory in self.backend.states.items()}  # fmt: skip
+    return found
+
+
+def _copied(memory: Any, source: int, target: int) -> Any:
+    memory.states[target] = memory.states[source]
+    return memory
+
+
+def _rejected_kept(right: Any, self: Any, nodes: list[int]) -> None:
+    """Rows of accepted tokens are not moved, so records of rejected ones stay in their slots."""
+    if self.recalled is not None:
+        moved = self.recalled.move
+        self.recalled.move = lambda source, target: None
+        right(self, nodes)
+        self.recalled.move = moved
+
+
+def _sibling(right: Any, view: Any, new: Any, cached: Any, before: Any, taps: Any) -> Any:
+    """The convolution reads the row before in the forward, whoever it is."""
+    wrong = [path.copy() for path in view.paths]
+    for row, path in enumerate(wrong):
+        if row and len(path):
+            path[-1] = len(cached) + row - 1
+    own, view.paths = view.paths, wrong
+    try:
+        return right(view, new, cached, before, taps)
+    finally:
+        view.paths = own
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"),
+    [
+        (SequenceStates, "wrote", _not_advanced),
+        (KVCache, "_line_up", _rejected_kept),
+        (states, "convolve", _sibling),
+    ],
+)
+def test_a_planted_mistake_changes_an_output(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]
+) -> None:
+    spec = METHODS[1]
+    plain = outputs(state_engine("hybrid", batch=1), "greedy", PROMPTS)
+    assert outputs(state_engine("hybrid"), spec, PROMPTS) == plain
+    _once(monkeypatch, owner, name, wrong)
+    assert outputs(state_engine("hybrid"), spec, PROMPTS) != plain
