@@ -68,17 +68,13 @@ def _mamba2_part(values: Metadata, before: str, size: str, groups: str) -> Recur
 
 
 def _bounds(said: object) -> tuple[float, float]:
-    """Return the bounds of a step; transformers writes infinity as ``{"__float__": "Infinity"}``."""
-    pair = said if isinstance(said, (list, tuple)) and len(said) == 2 else [0.0, None]
-    least, most = (
-        1e30 if each is None or each == {"__float__": "Infinity"} else each for each in pair
-    )
-    if not all(isinstance(each, (int, float)) for each in (least, most)) or said not in (
-        None,
-        pair,
-    ):
-        raise InvalidModel("time_step_limit", said, "give two numbers")
-    return float(least), min(float(most), 1e30)
+    """Return the bounds of a step. transformers writes infinity as an object."""
+    pair = [0.0, 1e30] if said is None else said
+    if isinstance(pair, (list, tuple)) and len(pair) == 2:
+        found = [1e30 if each == {"__float__": "Infinity"} else each for each in pair]
+        if all(isinstance(each, (int, float)) for each in found):
+            return float(found[0]), min(float(found[1]), 1e30)
+    raise InvalidModel("time_step_limit", said, "give two numbers")
 
 
 def _mamba2(values: Metadata) -> Fields:
