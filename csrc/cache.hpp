@@ -1,6 +1,7 @@
 // Keys and values of all layers, in pages of 16 slots.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -47,6 +48,11 @@ class Cache {
     return pools_[pool(window)].stretch / (kStretch * kPage);
   }
   std::vector<int> windows() const;
+  // Whether layers with a window keep anything.
+  bool keeps(int window) const {
+    return std::any_of(pools_.begin(), pools_.end(),
+                       [&](const Pool& pool) { return pool.window == window; });
+  }
 
   // Of a token's key and value of one head.
   std::size_t head_slot_bytes(int layer) const {

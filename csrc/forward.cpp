@@ -14,6 +14,7 @@ namespace {
 // and of second embeddings, what a ladder left, and a guess: preparation, gate/up and down.
 constexpr int kLayerPhases = 10;
 constexpr int kRankPhases = 2;
+constexpr int kStatePhases = 14;  // of each part with a state
 constexpr int kRouterPhases = 3;
 constexpr int kTokenPhases = 4;
 constexpr int kLotPhases = 5;
@@ -30,11 +31,12 @@ Forward::Needs Forward::needs(std::initializer_list<Format> formats) {
 }
 
 Forward::Forward(Model& model, Model::Workspace& workspace, const std::deque<Plan>& plans,
-                 const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers,
-                 bool only_best)
+                 const std::vector<SpanLineage>& lineage, const std::vector<SpanInput>& spans,
+                 const std::vector<LayerPart>& layers, bool only_best)
     : model_(model),
       space_(workspace),
       plan_(plans.front()),
+      lineage_(lineage),
       inputs_(spans),
       layers_(layers),
       kernels_(*model.isa_.kernels),
@@ -75,7 +77,7 @@ ForwardResult Forward::run() {
     if (shape.qk_norm == HeadNorm::All) keys = std::max(keys, shape.kv_heads * kind.dim);
     rank = std::max(rank, round_up(shape.query_rank, kGroup));
   }
-  widest = std::max(widest, rank);
+  widest = std::max({widest, rank, plan_recall()});
   queries_ = space_.queries.need(count(rows, heads));
   if (keys > 0) keys_ = space_.keys.need(count(rows, keys));
   if (rank > 0) ranked_ = space_.ranked.need(count(rows, rank));
@@ -109,7 +111,8 @@ ForwardResult Forward::run() {
   model_.cache_.need_scratch(plan_.scratch_pages);
   for (Attention& kind : attentions_) {
     for (const Slot& slot : kind.plan.slots)
-      if (!slot.scratch) model_.cache_.advance(slot.page, kind.shape.window);
+      if (!slot.scratch && model_.cache_.keeps(kind.shape.window))
+        model_.cache_.advance(slot.page, kind.shape.window);
     plan_tiles(kind);
   }
   result_.logits = std::make_shared<LogitRows>(model_.logit_store_, kernels_, model_.team_,
@@ -133,6 +136,7 @@ int Forward::phases() const {
   for (const LayerPart& part : layers_) {
     const LayerShape& layer = shape_.layer(part.layer);
     out += kLayerPhases + (layer.reads_token ? kTokenPhases : 0);
+    out += kStatePhases * static_cast<int>(layer.states.size());
     if (layer.attention >= 0) {
       const AttentionShape& kind = shape_.attention(part.layer);
       out += (kind.query_rank > 0 ? kRankPhases : 0) + (kind.norm.after ? 1 : 0);
@@ -216,12 +220,21 @@ void Forward::run_layer(Member& member, std::size_t number, int& attentions) {
   const bool attends = part.attention && layer.attention >= 0;
   const bool feeds = part.mlp && layer.feed >= 0;
   const bool reads = part.mlp && layer.reads_token;
+  const int recalls = part.attention ? static_cast<int>(layer.states.size()) : 0;
   if (attends) {
-    mix(member, part.layer, {true, !feeds && !reads});
+    mix(member, part.layer, {true, recalls == 0 && !feeds && !reads});
     weigh(member, part.layer, attentions++);
   }
-  if (feeds) feed(member, part.layer, number, {!attends, !reads});
-  if (reads) feed_token(member, part.layer, {!attends && !feeds, true});
+  for (int state = 0; state < recalls; ++state) {
+    const Turn turn = {!attends && state == 0, state == recalls - 1 && !feeds && !reads};
+    if (shape_.state(part.layer, state).heads == 0)
+      convolve(member, part.layer, state, turn);
+    else
+      recall(member, part.layer, state, turn);
+  }
+  const bool begun = attends || recalls > 0;
+  if (feeds) feed(member, part.layer, number, {!begun, !reads});
+  if (reads) feed_token(member, part.layer, {!begun && !feeds, true});
   bool wanted = false;
   for (const SpanInput& input : inputs_)
     wanted |= std::find(input.hidden.begin(), input.hidden.end(), part.layer) != input.hidden.end();

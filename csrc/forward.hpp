@@ -20,6 +20,9 @@ struct Model::Workspace {
     Buffer<float> row;
     Buffer<float> tile;
     Buffer<float> scores;
+    Buffer<float> starts;           // states at the starts of pages, of one head
+    Buffer<const float*> pointers;  // rows that are added up
+    Buffer<float> factors;          // and by what they are multiplied
     Stopwatch watch;
   };
   Buffer<float> states;     // the residual stream [rows, padded hidden]
@@ -33,6 +36,8 @@ struct Model::Workspace {
   Buffer<float> attended;   // of each kind of attention: [rows, padded heads * head_dim]
   Buffer<float> parts;      // [rows, heads, blocks, part] of attention that threads share
   Buffer<float> rotations;  // of each kind: [rows, pairs cosines, pairs sines]
+  Buffer<float> recalled;   // what parts with a state make of rows
+  Buffer<float> records;    // which these rows leave
   InputBuffer input;
   InputBuffer inner;      // of the down projection
   InputBuffer sent;       // rows of experts, side by side
@@ -49,8 +54,8 @@ class Forward {
  public:
   // plans: one for each kind of attention, which differ in what rows see.
   Forward(Model& model, Model::Workspace& workspace, const std::deque<Plan>& plans,
-          const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers,
-          bool only_best);
+          const std::vector<SpanLineage>& lineage, const std::vector<SpanInput>& spans,
+          const std::vector<LayerPart>& layers, bool only_best);
   ForwardResult run();
 
  private:
@@ -110,6 +115,31 @@ class Forward {
   void scale_query(const Attention& kind, float* query, int row) const;
   void finish_head(const Attention& kind, float* head, int row, const float* norm) const;
   void rotate(const Attention& kind, float* head, int row) const;
+  // Parts with a state (forward_states.cpp).
+  struct Piece {
+    const Matrix* weight;
+    const float* bias;
+    int at;  // where its results begin in a row
+  };
+  struct Recalled;
+  int plan_recall();
+  const float* record_of(int part, const SpanLineage& span, std::int32_t column) const;
+  const SpanLineage& lineage_of(int row) const;
+  void project_pieces(Member& member, const Norm& norm, std::initializer_list<Piece> pieces);
+  void project_ranked_decays(Member& member, const StateWeights& w, const StateShape& kind,
+                             const Recalled& at);
+  void convolve_row(int part, const StateShape& kind, const StateWeights& w, int row,
+                    float* out) const;
+  void keep_records(Member& member, int part, const StateShape& kind);
+  void convolve(Member& member, int layer, int number, Turn turn);
+  void recall(Member& member, int layer, int number, Turn turn);
+  void prepare_heads(Model::Workspace::Member& own, int part, const StateShape& kind,
+                     const StateWeights& w, const Recalled& at, int row) const;
+  void add_decays(int part, const StateShape& kind, const SpanLineage& span) const;
+  void run_head(Model::Workspace::Member& own, int part, const StateShape& kind,
+                const StateWeights& w, const Recalled& at, const SpanLineage& span, int head) const;
+  void finish_heads(const StateShape& kind, const StateWeights& w, const Recalled& at, int row,
+                    float* out) const;
   // What a part made, and the residual stream (forward_residual.cpp).
   // Whether what a part made goes where it is added as it is.
   bool direct(int layer, const Norm& after) const {
@@ -213,6 +243,7 @@ class Forward {
   Model& model_;
   Model::Workspace& space_;
   const Plan& plan_;
+  const std::vector<SpanLineage>& lineage_;  // empty if no layer keeps a state
   const std::vector<SpanInput>& inputs_;
   const std::vector<LayerPart>& layers_;
   const Kernels& kernels_;
@@ -240,6 +271,10 @@ class Forward {
   float* keys_ = nullptr;
   float* ranked_ = nullptr;
   std::int64_t ranked_stride_ = 0;
+  float* recalled_ = nullptr;
+  std::int64_t recall_stride_ = 0;
+  float* made_records_ = nullptr;
+  std::int64_t record_stride_ = 0;
   float* second_ = nullptr;  // embeddings
   float* routed_ = nullptr;
   float* results_ = nullptr;

@@ -21,7 +21,10 @@ void Forward::plan_residual() {
   for (int index = 0; index < shape_.layers(); ++index) {
     const LayerShape& layer = shape_.layer(index);
     const bool normed = (layer.attention >= 0 && shape_.attention(index).norm.after) ||
-                        (layer.feed >= 0 && shape_.feed(index).norm.after);
+                        (layer.feed >= 0 && shape_.feed(index).norm.after) ||
+                        std::any_of(layer.states.begin(), layer.states.end(), [&](int kind) {
+                          return shape_.states[static_cast<std::size_t>(kind)].norm.after;
+                        });
     mixes |= layer.feed >= 0 && shape_.feed(index).both();
     waits |= layer.residual != Residual::Sequential;
     makes |=

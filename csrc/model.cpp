@@ -43,6 +43,7 @@ Model::Model(ModelShape shape, bool half_cache, int threads, bool apart)
       isa_(choose_isa()),
       team_(Team::of(threads, apart)),
       cache_(cached_layers(shape_), half_cache),
+      states_(shape_),
       weights_(shape_),
       workspace_(std::make_shared<Workspace>()),
       logit_store_(std::make_shared<LogitStore>()) {
@@ -118,19 +119,29 @@ void Model::reserve(std::int64_t pages) {
   cache_.reserve(pages);
 }
 
+void Model::reserve_states(std::int64_t records, std::int64_t slots) {
+  team_->check_process();
+  const std::lock_guard lock(busy_);
+  for (const std::int64_t number : {records, slots})
+    if (number < 1 || number > (std::int64_t{1} << 26))
+      throw InvalidInput("states", number, "reserve from 1 to 2^26 pages and slots");
+  states_.reserve(records, slots);
+}
+
 void Model::copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count,
                  int window) {
   team_->check_process();
   const std::lock_guard lock(busy_);
-  const std::int64_t limit = cache_.pages() * kPage;
+  const std::int64_t limit = window == kStates ? states_.record_rows() : cache_.pages() * kPage;
   for (std::int64_t i = 0; i < count; ++i) {
     if (source[i] < 0 || source[i] >= limit)
       throw InvalidInput("source", source[i], "name a slot of a reserved page");
     if (target[i] < 0 || target[i] >= limit)
       throw InvalidInput("target", target[i], "name a slot of a reserved page");
   }
+  if (window == kStates) states_.copy(source, target, count);
   for (const int own : cache_.windows())
-    if (window < 0 || window == own) cache_.copy(source, target, count, own);
+    if (window == -1 || window == own) cache_.copy(source, target, count, own);
 }
 
 // Throws InvalidInput for parts of layers that do not mean anything by themselves.
@@ -181,7 +192,9 @@ ForwardResult Model::forward(const std::vector<SpanInput>& spans,
     plans.emplace_back(spans, layers,
                        PlanLimits{shape_.vocab_size, shape_.context_length, shape_.layers(),
                                   attention.window, cache_.pages()});
-  Forward forward(*this, *workspace_, plans, spans, layers, only_best);
+  std::vector<SpanLineage> lineage;
+  if (!states_.empty()) lineage = plan_states(spans, states_);
+  Forward forward(*this, *workspace_, plans, lineage, spans, layers, only_best);
   ForwardResult out = forward.run();
   if (profiling_) add_profile();
   if (counting_) add_traffic(plans.front(), moved_bytes - moved);

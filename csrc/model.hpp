@@ -15,6 +15,7 @@
 #include "profile.hpp"
 #include "screen.hpp"
 #include "shape.hpp"
+#include "states.hpp"
 #include "team.hpp"
 #include "traffic.hpp"
 #include "types.hpp"
@@ -41,11 +42,14 @@ class Model {
   void finish_loading(bool tied_head);
 
   void reserve(std::int64_t pages);
+  // Of layers with a state: pages of records, and slots of states.
+  void reserve_states(std::int64_t records, std::int64_t slots);
   // Runs `layers` in their order. Throws InvalidInput when anything is out of range; nothing was
   // stored then. `only_best`: of the logits only the argmax will be asked.
   ForwardResult forward(const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers,
                         bool only_best = false);
-  // In the layers with a window; -1: in all.
+  // In the layers with a window; -1: in all. kStates: records of layers with a state.
+  static constexpr int kStates = -2;
   void copy(const std::int64_t* source, const std::int64_t* target, std::int64_t count,
             int window = -1);
 
@@ -81,6 +85,7 @@ class Model {
   IsaChoice isa_;
   std::shared_ptr<Team> team_;
   Cache cache_;
+  StateStore states_;
   ModelWeights weights_;
   std::unique_ptr<Screen> screen_;
   bool loaded_ = false;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "types.hpp"
@@ -36,6 +37,16 @@ struct WindowTables {
   }
 };
 
+// What the layers with a state read and write; see interface.StatePages.
+struct StateInput {
+  bool given = false;
+  std::int64_t first = 0;             // page of the first of `records`
+  std::vector<std::int32_t> records;  // -1: rows there leave no record
+  std::int64_t base = 0;
+  std::int64_t state = -1;
+  std::vector<std::pair<std::int64_t, std::int64_t>> writes;  // page and slot
+};
+
 // One span as it came; the pointers belong to the caller. See interface.Span for the meaning.
 struct SpanInput {
   const std::int32_t* pages = nullptr;
@@ -62,6 +73,7 @@ struct SpanInput {
   std::int64_t given_rows = 0;       // rows that are not looked up
   bool canvas = false;               // of a model that refines random tokens
   const LogitRows* guess = nullptr;  // the model's last one of a canvas, if there was one
+  StateInput states;
 };
 
 // A layer that a forward runs, or one of its halves. What does not run leaves the residual stream

@@ -149,6 +149,7 @@ void define_model(nb::module_& m) {
       .def("finish_loading", &Model::finish_loading, nb::arg("tied_head"),
            nb::call_guard<nb::gil_scoped_release>())
       .def("reserve", &Model::reserve, nb::call_guard<nb::gil_scoped_release>())
+      .def("reserve_states", &Model::reserve_states, nb::call_guard<nb::gil_scoped_release>())
       .def("forward", forward, nb::arg("spans"), nb::arg("layers").none(),
            nb::arg("only_best") = false, nb::arg("canvases") = nb::dict())
       .def("steps", steps, nb::arg("sequences"), nb::kw_only(), nb::arg("curve").none(),

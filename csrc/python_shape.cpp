@@ -140,6 +140,36 @@ AttentionShape read_attention(Record& from) {
   return out;
 }
 
+StateShape read_state(Record& from, int hidden_size) {
+  StateShape out;
+  out.hidden_size = hidden_size;
+  out.norm = read_norm(from);
+  out.width = from.whole("width");
+  out.tap_bias = from.flag("tap_bias");
+  out.bias = from.flag("bias");
+  out.heads = from.whole("heads");
+  if (out.heads == 0) return out;
+  out.key_heads = from.whole("key_heads");
+  out.key_dim = from.whole("key_dim");
+  out.value_dim = from.whole("value_dim");
+  out.delta = from.choice("rule", {"add", "delta"}) == 1;
+  out.decay = static_cast<Decay>(from.choice("decay", {"softplus", "logsigmoid", "fixed"}));
+  out.channels = from.flag("channels");
+  out.decay_rank = from.whole("decay_rank");
+  out.decay_divisor = from.number("decay_divisor");
+  out.strength = static_cast<Strength>(from.choice("strength", {"one", "step", "sigmoid"}));
+  out.unit = from.flag("unit");
+  out.scale = from.number("scale");
+  out.skip = from.flag("skip");
+  out.gate = static_cast<Gate>(from.choice("gate", {"none", "before", "after"}));
+  out.out_norm = static_cast<OutNorm>(from.choice("out_norm", {"none", "head", "groups"}));
+  out.norm_groups = from.whole("norm_groups");
+  out.least_step = from.number("least_step");
+  out.most_step = from.number("most_step");
+  out.output_bias = from.flag("output_bias");
+  return out;
+}
+
 MixtureShape read_mixture(Record& from) {
   MixtureShape out;
   out.experts = from.whole("experts");
@@ -174,6 +204,7 @@ LayerShape read_layer(Record& from) {
   LayerShape out;
   out.attention = from.whole("attention");
   out.keys_of = from.whole("keys_of");
+  for (const float kind : from.numbers("states")) out.states.push_back(static_cast<int>(kind));
   out.feed = from.whole("feed");
   out.reads_token = from.flag("reads_token");
   out.token_activation = read_activation(from, "token_activation");
@@ -206,8 +237,14 @@ ModelShape read_shape(nb::handle record) {
   out.softcap = from.number("softcap");
   out.canvas = from.flag("canvas");
   from.each("attentions", [&](Record& own) { out.attentions.push_back(read_attention(own)); });
+  from.each("states", [&](Record& own) { out.states.push_back(read_state(own, out.hidden_size)); });
   from.each("feeds", [&](Record& own) { out.feeds.push_back(read_feed(own)); });
-  from.each("layers", [&](Record& own) { out.stack.push_back(read_layer(own)); });
+  int states = 0;
+  from.each("layers", [&](Record& own) {
+    out.stack.push_back(read_layer(own));
+    out.stack.back().first_state = states;
+    states += static_cast<int>(out.stack.back().states.size());
+  });
   from.finish();
   return out;
 }

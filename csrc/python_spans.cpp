@@ -24,6 +24,7 @@ struct SpanNames {
   PyObject* attention = PyUnicode_InternFromString("attention");
   PyObject* embeddings = PyUnicode_InternFromString("embeddings");
   PyObject* resume = PyUnicode_InternFromString("resume");
+  PyObject* states = PyUnicode_InternFromString("states");
 };
 
 nb::object attribute(nb::handle object, PyObject* name) {
@@ -85,6 +86,45 @@ std::vector<int> read_hidden(nb::handle hidden, const std::string& field, int to
     if (out.back() < 0)
       throw InvalidInput(field, shown(value),
                          "give numbers of layers, from 0 to " + std::to_string(total - 1));
+  }
+  return out;
+}
+
+// Returns a whole number of 32 bits.
+std::int64_t read_number(nb::handle value, const std::string& field) {
+  const std::optional<std::int64_t> found = whole_number(value);
+  if (!found || *found < -1 || *found > (std::int64_t{1} << 30))
+    throw InvalidInput(field, shown(value), "give a whole number");
+  return *found;
+}
+
+void expect_pair(nb::handle value, const std::string& field, Py_ssize_t size) {
+  if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != size)
+    throw InvalidInput(field, shown(value), "give a tuple of " + std::to_string(size));
+}
+
+nb::object item(nb::handle tuple, Py_ssize_t index) {
+  return nb::borrow(PyTuple_GET_ITEM(tuple.ptr(), index));
+}
+
+StateInput read_states(nb::handle states, const std::string& where) {
+  StateInput out;
+  if (states.is_none()) return out;
+  expect_pair(states, where + "states", 4);
+  const nb::object records = item(states, 0);
+  expect_pair(records, where + "records", 2);
+  const nb::object writes = item(states, 3);
+  expect_sequence(writes, where + "writes");
+  const View<std::int32_t> pages(item(records, 1), where + "records", 1);
+  out.given = true;
+  out.first = read_number(item(records, 0), where + "records");
+  out.records.assign(pages.data(), pages.data() + pages.size());
+  out.base = read_number(item(states, 1), where + "base");
+  out.state = read_number(item(states, 2), where + "state");
+  for (nb::handle write : writes) {
+    expect_pair(write, where + "writes", 2);
+    out.writes.emplace_back(read_number(item(write, 0), where + "writes"),
+                            read_number(item(write, 1), where + "writes"));
   }
   return out;
 }
@@ -211,7 +251,8 @@ SpanArrays::SpanArrays(nb::handle span, std::size_t index, const ModelShape& sha
            .hidden = read_hidden(attribute(span, names.hidden), where + "hidden", shape.layers()),
            .embeddings = embeddings.data(),
            .resume = resume.data(),
-           .given_rows = given};
+           .given_rows = given,
+           .states = read_states(attribute(span, names.states), where)};
 }
 
 }  // namespace paradecode

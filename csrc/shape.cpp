@@ -33,9 +33,12 @@ void check_layer(const ModelShape& shape, int index) {
   const LayerShape& layer = shape.layer(index);
   expect_kind("layers.attention", layer.attention, shape.attentions.size());
   expect_kind("layers.feed", layer.feed, shape.feeds.size());
+  expect_range("layers.states", static_cast<std::int64_t>(layer.states.size()), 0, 2);
+  for (const int kind : layer.states)
+    expect_range("layers.states", kind, 0, static_cast<std::int64_t>(shape.states.size()) - 1);
   expect_number("layers.factor", layer.factor);
-  refuse(layer.attention < 0 && layer.feed < 0 && !layer.reads_token, "layers", "no part",
-         "give each layer a part");
+  refuse(layer.attention < 0 && layer.states.empty() && layer.feed < 0 && !layer.reads_token,
+         "layers", "no part", "give each layer a part");
   refuse(layer.reads_token && shape.token_width == 0, "token_width", "0",
          "a layer reads second embeddings");
   refuse(layer.feed >= 0 && shape.feed(index).shares_norm &&
@@ -75,6 +78,29 @@ void AttentionShape::check() const {
   refuse(heads % kv_heads != 0, "kv_heads", std::to_string(kv_heads), "it must divide heads");
 }
 
+void StateShape::check() const {
+  expect_range("hidden_size", hidden_size, 1, kMostWidth);
+  expect_range("heads", heads, 0, kMostHeads);
+  expect_range("width", width, heads == 0 ? 2 : 0, kPage);
+  if (heads == 0) return;
+  expect_range("key_heads", key_heads, 1, heads);
+  expect_range("key_dim", key_dim, 1, kMostHeadDim);
+  expect_range("value_dim", value_dim, 1, kMostHeadDim);
+  expect_range("state_numbers", tail_at(), 1, 1 << 28);
+  expect_range("norm_groups", norm_groups, 1, heads * value_dim);
+  expect_range("decay_rank", decay_rank, 0, kMostWidth);
+  expect_number("decay_divisor", decay_divisor);
+  expect_number("scale", scale);
+  expect_number("least_step", least_step);
+  expect_number("most_step", most_step);
+  refuse(heads % key_heads != 0, "key_heads", std::to_string(key_heads), "it must divide heads");
+  refuse(heads * value_dim % norm_groups != 0, "norm_groups", std::to_string(norm_groups),
+         "it must divide the channels");
+  refuse(width == 1, "width", "1", "give 0 or at least 2");
+  refuse(strength == Strength::Step && (decay != Decay::Softplus || channels), "strength", "step",
+         "it needs a softplus for each head");
+}
+
 void FeedShape::check() const {
   expect_range("intermediate_size", size, 0, kMostWidth);
   mixture.check();
@@ -99,6 +125,7 @@ void ModelShape::check() const {
   if (positions != 0) expect_range("positions", positions, context_length, kMostTokens);
   for (const AttentionShape& attention : attentions) attention.check();
   for (const FeedShape& feed : feeds) feed.check();
+  for (const StateShape& state : states) state.check();
   refuse(attentions.empty(), "attentions", "none", "give at least one kind of attention");
   for (int index = 0; index < layers(); ++index) {
     check_layer(*this, index);

@@ -72,9 +72,66 @@ struct FeedShape {
   bool both() const { return size > 0 && mixed(); }
 };
 
+enum class Decay { Softplus, LogSigmoid, Fixed };
+enum class Strength { One, Step, Sigmoid };
+enum class Gate { None, Before, After };
+enum class OutNorm { None, Head, Groups };
+
+// Parts that keep a state of one kind; see Convolution and Recurrence in models/recurrence.py. A
+// convolution has no heads.
+struct StateShape {
+  int hidden_size = 0;
+  int heads = 0;
+  int key_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  NormPlaces norm;
+  bool delta = false;
+  Decay decay = Decay::Softplus;
+  bool channels = false;
+  int decay_rank = 0;
+  float decay_divisor = 1.0F;
+  Strength strength = Strength::One;
+  int width = 0;  // taps of a convolution; 0: none
+  bool tap_bias = false;
+  bool unit = false;
+  float scale = 1.0F;
+  bool skip = false;
+  Gate gate = Gate::None;
+  OutNorm out_norm = OutNorm::None;
+  int norm_groups = 1;
+  float least_step = 0;
+  float most_step = 0;
+  bool bias = false;
+  bool output_bias = false;
+
+  // Throws InvalidInput.
+  void check() const;
+  int padded_value() const { return round_up(value_dim, kLanes); }
+  // Numbers of channels of q or k, and of v.
+  int keys() const { return key_heads * key_dim; }
+  int values() const { return heads * padded_value(); }
+  int decays() const { return channels ? keys() : heads; }
+  // What the convolution reads: q, k and v, or what is in between.
+  int mixed() const {
+    if (heads == 0) return round_up(hidden_size, kGroup);
+    return width > 0 ? 2 * keys() + values() : 0;
+  }
+  // A record has k, u, the decay since the page's start, and inputs of the convolution.
+  int inputs_at() const { return heads == 0 ? 0 : keys() + values() + decays(); }
+  std::int64_t record_numbers() const { return round_up(inputs_at() + mixed(), kLanes); }
+  // A state has a matrix for each head, then inputs of the convolution.
+  std::int64_t tail_at() const { return std::int64_t{key_dim} * values(); }
+  std::int64_t state_numbers() const {
+    return round_up(static_cast<int>(tail_at()) + (width > 0 ? width - 1 : 0) * mixed(), kLanes);
+  }
+};
+
 struct LayerShape {
-  int attention = -1;  // which of the model's kinds; -1: none
-  int keys_of = -1;    // the layer whose keys and values it reads; -1: its own
+  int attention = -1;       // which of the model's kinds; -1: none
+  int keys_of = -1;         // the layer whose keys and values it reads; -1: its own
+  std::vector<int> states;  // kinds of its parts with a state: a convolution, then a recurrence
+  int first_state = 0;      // number of such parts in the layers before
   int feed = -1;
   bool reads_token = false;  // whether there is a part that reads second embeddings
   Activation token_activation = Activation::GeluTanh;
@@ -101,6 +158,7 @@ struct ModelShape {
   float softcap = 0;    // logits are softcap * tanh(logits / softcap); 0: no change
   bool canvas = false;  // it refines random tokens, and reads its last guess
   std::vector<AttentionShape> attentions;
+  std::vector<StateShape> states;
   std::vector<FeedShape> feeds;
   std::vector<LayerShape> stack;
 
@@ -112,6 +170,10 @@ struct ModelShape {
   // Of a layer that attends.
   const AttentionShape& attention(int index) const {
     return attentions[static_cast<std::size_t>(layer(index).attention)];
+  }
+  // Of the `number`-th part with a state of a layer.
+  const StateShape& state(int index, int number) const {
+    return states[static_cast<std::size_t>(layer(index).states[static_cast<std::size_t>(number)])];
   }
   // Of a layer that feeds.
   const FeedShape& feed(int index) const {

@@ -37,6 +37,9 @@ ModelWeights::ModelWeights(const ModelShape& shape)
     const LayerShape& layer = shape.layer(index);
     LayerWeights& w = layers[static_cast<std::size_t>(index)];
     if (layer.attention >= 0) add_attention(prefix, index);
+    w.states.resize(layer.states.size());
+    for (int i = 0; i < static_cast<int>(layer.states.size()); ++i)
+      add_state(prefix, shape.state(index, i), w.states[static_cast<std::size_t>(i)]);
     if (layer.feed >= 0) add_feed(prefix, index);
     if (layer.reads_token) {
       add(prefix + "after_input", w.after_input);
@@ -105,6 +108,67 @@ void ModelWeights::add_attention(const std::string& prefix, int index) {
   const bool all = a.qk_norm == HeadNorm::All;
   add(prefix + "q_norm", w.q_norm, all ? queries : size, size, padded);
   if (own) add(prefix + "k_norm", w.k_norm, all ? keys : size, size, padded);
+}
+
+void ModelWeights::add_state(const std::string& prefix, const StateShape& kind, StateWeights& w) {
+  const int hidden = shape_.hidden_size;
+  const bool plain = kind.heads == 0;
+  const std::string own = prefix + (plain ? "conv_" : "state_");
+  if (kind.norm.before) add(own + "norm", w.before);
+  if (kind.norm.after) add(prefix + (plain ? "after_conv" : "after_state"), w.after);
+  const char* const names[] = {plain ? "b" : "q", plain ? "c" : "k", plain ? "x" : "v"};
+  const int size = kind.value_dim;
+  const int padded = kind.padded_value();
+  for (int i = 0; i < 3; ++i) {
+    const bool values = !plain && i == 2;
+    const int rows = plain ? hidden : values ? kind.heads * size : kind.keys();
+    const int unit = values ? size : 0;
+    add(own + names[i], w.in[i], rows, hidden, unit, padded);
+    if (kind.bias) add(own + names[i] + ".bias", w.in_bias[i], rows, unit, padded);
+    if (plain || kind.width == 0) continue;
+    add(own + names[i] + "_taps", w.taps[i], rows * kind.width, unit * kind.width,
+        padded * kind.width);
+    if (kind.tap_bias) add(own + names[i] + "_taps.bias", w.tap_biases[i], rows, unit, padded);
+  }
+  if (plain) {
+    add(own + "taps", w.taps[0], hidden * kind.width);
+    if (kind.tap_bias) add(own + "taps.bias", w.tap_biases[0], hidden);
+    add(own + "out", w.out, hidden, hidden);
+    if (kind.bias) add(own + "out.bias", w.out_bias, hidden);
+    return;
+  }
+  if (kind.gate != Gate::None) {
+    add(own + "z", w.z, kind.heads * size, hidden, size, padded);
+    if (kind.bias) add(own + "z.bias", w.z_bias, kind.heads * size, size, padded);
+  }
+  if (kind.decay != Decay::Fixed) {
+    if (kind.decay_rank > 0) add(own + "a_down", w.a_down, kind.decay_rank, hidden);
+    add(own + "a", w.a, kind.decays(), kind.decay_rank > 0 ? kind.decay_rank : hidden);
+    add(own + "dt_bias", w.dt_bias, kind.decays());
+  }
+  if (kind.decay != Decay::LogSigmoid) add(own + "decay", w.decay, kind.heads);
+  if (kind.strength == Strength::Sigmoid) add(own + "b", w.b, kind.heads, hidden);
+  if (kind.skip) add(own + "skip", w.skip, kind.heads);
+  if (kind.out_norm != OutNorm::None)
+    add(own + "gain", w.gain, kind.out_norm == OutNorm::Head ? size : kind.heads * size);
+  add(own + "o", w.out, hidden, kind.heads * size);
+  if (kind.output_bias) add(own + "o.bias", w.out_bias, hidden);
+}
+
+// Brings the taps of all channels side by side, one tap of all after the other.
+void ModelWeights::turn_taps(const StateShape& kind, StateWeights& w) {
+  if (kind.width == 0) return;
+  const int all = kind.mixed();
+  const int counts[] = {kind.heads == 0 ? kind.hidden_size : kind.keys(), kind.keys(),
+                        kind.values()};
+  w.turned = take(all * kind.width);
+  if (kind.tap_bias) w.tap_bias = take(all);
+  for (int i = 0, at = 0; i < (kind.heads == 0 ? 1 : 3); at += counts[i++])
+    for (int channel = 0; channel < counts[i]; ++channel) {
+      for (int tap = 0; tap < kind.width; ++tap)
+        w.turned[tap * all + at + channel] = w.taps[i][channel * kind.width + tap];
+      if (kind.tap_bias) w.tap_bias[at + channel] = w.tap_biases[i][channel];
+    }
 }
 
 void ModelWeights::add_feed(const std::string& prefix, int index) {
@@ -231,6 +295,8 @@ void ModelWeights::finish(bool tied_head) {
 // Fills in what one part takes from another.
 void ModelWeights::finish_layer(int index) {
   LayerWeights& w = layers[static_cast<std::size_t>(index)];
+  for (int i = 0; i < static_cast<int>(w.states.size()); ++i)
+    turn_taps(shape_.state(index, i), w.states[static_cast<std::size_t>(i)]);
   if (shape_.attends(index)) {
     const AttentionShape& a = shape_.attention(index);
     if (a.value_norm) w.v_norm = ones;

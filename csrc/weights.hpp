@@ -27,6 +27,23 @@ struct MlpWeights {
   float* down_bias = nullptr;
 };
 
+// A part with a state. A convolution has B, C and X in place of q, k and v.
+struct StateWeights {
+  Matrix in[3], z, a_down, a, b, out;
+  float* in_bias[3] = {};
+  float* z_bias = nullptr;
+  float* out_bias = nullptr;
+  float* taps[3] = {};  // of q, k and v; a convolution has one
+  float* tap_biases[3] = {};
+  float* turned = nullptr;    // all taps, [width, channels]
+  float* tap_bias = nullptr;  // of all channels
+  float* dt_bias = nullptr;
+  float* decay = nullptr;
+  float* skip = nullptr;
+  float* gain = nullptr;
+  Norm before, after;
+};
+
 // Null where the architecture has none.
 struct LayerWeights {
   Matrix q_down, q, k, v, o;
@@ -51,6 +68,7 @@ struct LayerWeights {
   // Behind experts that are beside an MLP, and behind that.
   Norm after_experts, after_dense;
   MlpWeights token;  // its gate, and `down`
+  std::vector<StateWeights> states;
   // Factors of what the layer makes of rows of text and of a canvas.
   float* scale = nullptr;
   float* canvas_scale = nullptr;
@@ -108,7 +126,9 @@ class ModelWeights {
   void add(const std::string& tensor, Norm& norm);
   void add_mlp(const std::string& prefix, MlpWeights& mlp, int size, bool gated, bool bias);
   void add_attention(const std::string& prefix, int index);
+  void add_state(const std::string& prefix, const StateShape& kind, StateWeights& w);
   void add_feed(const std::string& prefix, int index);
+  void turn_taps(const StateShape& kind, StateWeights& w);
   MatrixPlace& place(const std::string& tensor);
   float* take(int count);
   void finish_layer(int index);

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paradecode.backends.torch.backend import TorchBackend
+from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.request import GenerationRequest
@@ -61,9 +61,20 @@ def state_model(kind: str, seed: int = 0) -> tuple[ModelConfig, Weights]:
     return config, weights
 
 
-def state_engine(kind: str, **limits: Any) -> Engine:
-    """Return an engine with a model in float64, in which no token depends on the batch."""
-    backend = TorchBackend(*state_model(kind), dtype="fp64", threads=1)
+def state_engine(kind: str, torch: bool = False, **limits: Any) -> Engine:
+    """Return an engine with a model, whose tokens do not depend on the batch.
+
+    Args:
+        torch: whether PyTorch runs it, in float64, or the native core.
+    """
+    if torch:
+        from paradecode.backends.torch.backend import TorchBackend
+
+        return _engine(TorchBackend(*state_model(kind), dtype="fp64", threads=1), limits)
+    return _engine(NativeBackend(*state_model(kind), dtype="f32", threads=2), limits)
+
+
+def _engine(backend: Any, limits: dict[str, Any]) -> Engine:
     return Engine({"target": backend}, Limits(**{"kv_tokens": 4096, "batch": 8, **limits}))
 
 
@@ -74,12 +85,21 @@ def ask(engine: Engine, spec: str, prompt: Sequence[int], **params: Any) -> Live
 
 
 def outputs(engine: Engine, spec: str, prompts: Sequence[Sequence[int]], **params: Any) -> Any:
-    """Return the output of each prompt, and check pages, records and states at every step."""
-    asked = [ask(engine, spec, prompt, seed=7, **params) for prompt in prompts]
+    """Return each prompt's output with its log-probabilities.
+
+    Pages, records and states are checked at every step.
+    """
+    params = {"logprobs": 0, "seed": 7, **params}
+    asked = [ask(engine, spec, prompt, **params) for prompt in prompts]
     while engine.busy:
         engine.step()
         engine.check()
     for sequence in asked:
         if sequence.error is not None:
             raise sequence.error
-    return [sequence.tokens[sequence.prompt_length :].tolist() for sequence in asked]
+    return [told(sequence) for sequence in asked]
+
+
+def told(sequence: LiveSequence) -> tuple[list[int], Any]:
+    """Return an output and its log-probabilities, whose bits are those of the logits."""
+    return sequence.tokens[sequence.prompt_length :].tolist(), sequence.logprobs

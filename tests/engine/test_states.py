@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
-from state_models import KINDS, ask, outputs, state_engine, state_model
+from state_models import KINDS, ask, outputs, state_engine, state_model, told
 
 from paradecode.backends.interface import PAGE
-from paradecode.backends.torch import states
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.lineage import lineage
 from paradecode.engine.kv import KVCache
@@ -33,11 +33,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 def test_drafts_change_no_output(kind: str, spec: str, temperature: float) -> None:
     plain = outputs(state_engine(kind, batch=1), "greedy", PROMPTS, temperature=temperature)
     engine = state_engine(kind, step_tokens=40)
-    asked = [ask(engine, spec, prompt, seed=7, temperature=temperature) for prompt in PROMPTS]
+    params = {"seed": 7, "temperature": temperature, "logprobs": 0}
+    asked = [ask(engine, spec, prompt, **params) for prompt in PROMPTS]
     while engine.busy:
         engine.step()
         engine.check()
-    assert [one.tokens[one.prompt_length :].tolist() for one in asked] == plain
+    assert [told(one) for one in asked] == plain
     drafted, accepted = (sum(getattr(one.stats, name) for one in asked)
                          for name in ("drafted", "accepted"))  # fmt: skip
     assert 0 < accepted < drafted
@@ -51,6 +52,14 @@ def test_further_methods_change_no_output(kind: str, spec: str) -> None:
     assert outputs(state_engine(kind, step_tokens=17), spec, PROMPTS) == plain
 
 
+@pytest.mark.wide
+def test_pytorch_gives_the_same_tokens(kind: str) -> None:
+    pytest.importorskip("torch")
+    plain = outputs(state_engine(kind, torch=True, batch=1), "greedy", PROMPTS)
+    drafted = outputs(state_engine(kind, torch=True, step_tokens=40), METHODS[1], PROMPTS)
+    assert [tokens for tokens, _ in drafted] == [tokens for tokens, _ in plain]
+
+
 def test_a_cached_prefix_of_every_length_changes_no_output() -> None:
     text = RANDOM.integers(1, 40, 71).tolist()
     engine, none = state_engine("hybrid"), state_engine("hybrid", prefix_cache=False)
@@ -61,13 +70,11 @@ def test_a_cached_prefix_of_every_length_changes_no_output() -> None:
     found = []
     for length in range(1, 71):
         prompt = [*text[:length], 1, 2]
-        asked = ask(engine, "greedy", prompt, max_tokens=2, seed=7)
+        asked = ask(engine, "greedy", prompt, max_tokens=2, seed=7, logprobs=0)
         while engine.busy:
             engine.step()
             engine.check()
-        assert [asked.tokens[len(prompt) :].tolist()] == outputs(
-            none, "greedy", [prompt], max_tokens=2
-        )
+        assert [told(asked)] == outputs(none, "greedy", [prompt], max_tokens=2)
         found.append(asked.cached_tokens)
     assert max(found) == 64
     assert {each % PAGE for each in found} == {0}
@@ -105,6 +112,7 @@ def test_what_states_cannot_do_is_refused_by_name() -> None:
 def _once(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]
 ) -> None:
+    owner = import_module(owner) if isinstance(owner, str) else owner
     right = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *given, **more: wrong(right, *given, **more))
 
@@ -150,14 +158,14 @@ def _sibling(right: Any, view: Any, new: Any, cached: Any, before: Any, taps: An
     [
         (SequenceStates, "wrote", _not_advanced),
         (KVCache, "_line_up", _rejected_kept),
-        (states, "convolve", _sibling),
+        ("paradecode.backends.torch.states", "convolve", _sibling),
     ],
 )
 def test_a_planted_mistake_changes_an_output(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]
 ) -> None:
     spec = METHODS[1]
-    plain = outputs(state_engine("hybrid", batch=1), "greedy", PROMPTS)
-    assert outputs(state_engine("hybrid"), spec, PROMPTS) == plain
+    pytest.importorskip("torch")
+    plain = outputs(state_engine("hybrid", torch=True, batch=1), "greedy", PROMPTS)
     _once(monkeypatch, owner, name, wrong)
-    assert outputs(state_engine("hybrid"), spec, PROMPTS) != plain
+    assert outputs(state_engine("hybrid", torch=True), spec, PROMPTS) != plain

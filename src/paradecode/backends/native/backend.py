@@ -25,7 +25,7 @@ from paradecode.backends.native.machine import default_threads, physical_memory
 from paradecode.backends.native.shape import shape_record
 from paradecode.backends.native.steps import NativeStepper, run_steps
 from paradecode.core.checks import one_of
-from paradecode.core.errors import BackendError, InvalidInput, InvalidModel
+from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.head import Head, HeadDraft
 from paradecode.core.logits import Bias, Warp
 from paradecode.core.multi_step import MultiStep
@@ -96,9 +96,6 @@ class NativeBackend:
         one_of("auto", *FORMATS)("dtype", dtype)
         one_of("f16", "f32")("kv_dtype", kv_dtype)
         check_weights(config, weights)
-        if config.keeps_states:
-            fix = "layers with a state run in PyTorch only: use backend torch"
-            raise InvalidModel("stack", config.architecture, fix)
         self.config = config
         # The angles must not depend on the rounding mode that the host program has set.
         self._core: Model | None = in_own_state(
@@ -208,6 +205,9 @@ class NativeBackend:
 
     def reserve(self, pages: int) -> None:
         self._model().reserve(pages)
+
+    def reserve_states(self, records: int, states: int) -> None:
+        self._model().reserve_states(records, states)
 
     def forward(self, spans: Sequence[Span]) -> list[SpanResult]:
         core = self._model()

@@ -1,0 +1,140 @@
+"""The core reads a state once in a forward and writes it once a page; trees equal single rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from native_models import random_weights
+
+from paradecode.backends.interface import Span, StatePages, WindowPages
+from paradecode.backends.native.backend import NativeBackend
+from paradecode.core.errors import InvalidInput
+from paradecode.models.config import ModelConfig
+from paradecode.models.parts import Layer
+from paradecode.models.recurrence import Convolution, Recurrence
+
+HEADS = Recurrence(8, 4, 64, 64, width=4, skip=True, gate="before", out_norm="head")
+CONFIG = ModelConfig("x", "x", 40, 32, (Layer((HEADS,)),), 512)
+STATE = 4 * HEADS.key_dim * HEADS.values
+MIXED = ModelConfig("x", "x", 40, 32, (Layer((Convolution(3),)), Layer((HEADS,))), 512)
+TOKENS = np.random.default_rng(5).integers(0, 40, 200).astype(np.int32)
+PAGES = np.arange(12, dtype=np.int32)
+
+
+def backend_of(config: ModelConfig = CONFIG) -> NativeBackend:
+    backend = NativeBackend(config, random_weights(config), dtype="f32", threads=2)
+    backend.reserve(len(PAGES))
+    backend.reserve_states(len(PAGES), len(PAGES))
+    return backend
+
+
+def span(first: int, count: int, base: int, writes: tuple[tuple[int, int], ...] = ()) -> Span:
+    at = np.arange(first, first + count, dtype=np.int32)
+    states = StatePages(WindowPages(0, PAGES), base, base or -1, writes)
+    return Span(
+        pages=PAGES, tokens=TOKENS[at], positions=at, slots=at, context=first,
+        logits=np.arange(count, dtype=np.int32), states=states,
+    )  # fmt: skip
+
+
+def values(backend: NativeBackend, asked: Span) -> np.ndarray:
+    return np.asarray(backend.forward([asked])[0].logits.numpy())
+
+
+def test_a_state_is_read_once_a_forward_and_written_once_a_page() -> None:
+    backend = backend_of()
+    values(backend, span(0, 34, 0, ((1, 1), (2, 2))))
+    costs = {}
+    for rows in (1, 2, 8, 14):
+        backend.traffic(True)
+        values(backend, span(34, rows, 2))
+        costs[rows] = backend.traffic(False)[0].nbytes
+    # Rows leave records, and no further row reads the state again.
+    assert costs[14] - costs[1] < STATE
+    backend.traffic(True)
+    values(backend, span(34, 14, 2, ((3, 3),)))
+    assert backend.traffic(False)[0].nbytes - costs[14] == STATE
+    backend.traffic(True)
+    values(backend, span(0, 1, 0))  # The state before the first row is read from nowhere.
+    assert costs[1] - backend.traffic(False)[0].nbytes >= STATE
+
+
+def test_every_row_of_a_tree_is_the_row_that_a_chain_gives() -> None:
+    """Two branches leave a page at different rows, and both cross the end of the next one."""
+    backend, random = backend_of(MIXED), np.random.default_rng(6)
+    values(backend, span(0, 45, 0, ((1, 1), (2, 2))))
+    parents = [-1, 0, 1, 2, 3, 0, 5, 6, 7, 8, 1, 10]
+    count = len(parents)
+    seen = np.eye(count, dtype=bool)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            seen[node] |= seen[parent]
+    depths = seen.sum(1) - 1
+    drafts = random.integers(0, 40, count).astype(np.int32)
+    tree = Span(
+        pages=PAGES, tokens=drafts, positions=(45 + depths).astype(np.int32),
+        slots=np.arange(45, 45 + count, dtype=np.int32), context=45, mask=seen,
+        logits=np.arange(count, dtype=np.int32),
+        states=StatePages(WindowPages(0, PAGES), 2, 2),
+    )  # fmt: skip
+    found = values(backend, tree)
+    for node in range(count):
+        path = np.flatnonzero(seen[node])
+        for chunk in (1, len(path)):
+            alone = backend_of(MIXED)
+            text = np.concatenate([TOKENS[:45], drafts[path]])
+            at = np.arange(len(text), dtype=np.int32)
+            first = len(text) - chunk
+            alone.forward([
+                Span(pages=PAGES, tokens=text[:first], positions=at[:first], slots=at[:first],
+                     context=0, logits=at[:1], states=StatePages(WindowPages(0, PAGES), 0, -1)),
+            ])  # fmt: skip
+            last = alone.forward([
+                Span(pages=PAGES, tokens=text[first:], positions=at[first:], slots=at[first:],
+                     context=first, logits=at[:chunk][-1:],
+                     states=StatePages(WindowPages(0, PAGES), 0, -1)),
+            ])  # fmt: skip
+            np.testing.assert_array_equal(last[0].logits.numpy()[0], found[node])
+
+
+BAD = {
+    "records": StatePages(WindowPages(0, np.array([99], np.int32)), 0, -1),
+    "base": StatePages(WindowPages(0, PAGES), 9, 1),
+    "state": StatePages(WindowPages(0, PAGES), 1, 99),
+    "state of page 0": StatePages(WindowPages(0, PAGES), 0, 3),
+    "writes": StatePages(WindowPages(0, PAGES), 1, 1, ((9, 2),)),
+    "writes to no slot": StatePages(WindowPages(0, PAGES), 1, 1, ((2, 99),)),
+    "states": StatePages(WindowPages(0, PAGES), 1, 1, ((2, 1),)),
+    "records that are missing": StatePages(WindowPages(2, PAGES), 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_states_out_of_range_are_refused(name: str) -> None:
+    backend = backend_of()
+    values(backend, span(0, 30, 0, ((1, 1),)))
+    good = span(30, 5, 1)
+    wanted = values(backend, good)
+    at = good.positions
+    bad = Span(
+        pages=PAGES, tokens=TOKENS[at], positions=at, slots=at, context=30,
+        logits=np.arange(5, dtype=np.int32), states=BAD[name],
+    )  # fmt: skip
+    with pytest.raises(InvalidInput, match=name.split()[0]):
+        backend.forward([bad])
+    np.testing.assert_array_equal(values(backend, good), wanted)
+
+
+def test_rows_without_one_ancestor_at_each_position_are_refused() -> None:
+    backend = backend_of()
+    values(backend, span(0, 30, 0, ((1, 1),)))
+    at = np.array([30, 32], np.int32)
+    mask = np.ones((2, 2), bool)
+    for positions, visible in ((at, mask), (at - 1, mask), (np.array([30, 30], np.int32), mask)):
+        asked = Span(
+            pages=PAGES, tokens=TOKENS[:2], positions=positions, slots=np.full(2, -1, np.int32),
+            context=30, mask=visible, logits=np.zeros(1, np.int32),
+            states=StatePages(WindowPages(0, PAGES), 1, 1),
+        )  # fmt: skip
+        with pytest.raises(InvalidInput, match="each position"):
+            backend.forward([asked])
