@@ -16,7 +16,14 @@ import pytest
 from gguf import GGUFWriter
 from gguf_writing import add_tokenizer
 
-from paradecode.backends.interface import PAGE, Backend, Span
+from paradecode.backends.interface import (
+    PAGE,
+    Backend,
+    KeepsStates,
+    Span,
+    StatePages,
+    WindowPages,
+)
 from paradecode.models.config import ModelConfig
 from paradecode.models.families import BY_NAME, Family
 from paradecode.models.families.family import GGUF_NAMES, GGUF_OUTSIDE, half_split
@@ -68,6 +75,7 @@ _YARN = {"rope_parameters": {
 _FACTORS = {"embedding_multiplier": 3.0, "logits_scaling": 2.0, "residual_multiplier": 0.4}
 _CAPS = {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0}
 _HEAD = {"head_dim": 24}
+_STATES = {"expand": 2, "chunk_size": 16}
 CASES = {
     "gemma": Case("Gemma", _HEAD, _HEAD, tied=True, gelu=True),
     "gemma2": Case(
@@ -116,6 +124,19 @@ CASES = {
          "moe_intermediate_size": 80, "attention_bias": True},
         biased=True,
     ),
+    "lfm2": Case(
+        "Lfm2", {"layer_types": ["conv", "full_attention"] * 3, "block_auto_adjust_ff_dim": False},
+        None,
+    ),
+    "mamba2": Case("Mamba2", {**_STATES, "num_heads": 8, "head_dim": 16, "state_size": 8,
+                              "n_groups": 2, "conv_kernel": 4}, None),
+    "granitehybrid": Case(
+        "GraniteMoeHybrid",
+        {**_FACTORS, "attention_multiplier": 0.2, "layer_types": ["mamba", "attention"] * 3,
+         "num_local_experts": 0, "shared_intermediate_size": 80, "position_embedding_type": "rope",
+         "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2},
+        None,
+    ),
     "cohere2": Case("Cohere2", _SLIDING, {**_SLIDING, "logit_scale": 0.2}, tied=True),
 }  # fmt: skip
 """Family -> its tiny model. Windows are shorter than the text, and groups have two heads."""
@@ -125,16 +146,30 @@ def logits_of(backend: Backend, chunk: int = 1 << 20) -> np.ndarray:
     """Return the logits of all rows of ``TOKENS``, fed in chunks."""
     pages = -(-len(TOKENS) // PAGE)
     backend.reserve(pages)
-    parts = []
+    if backend.config.keeps_states:
+        assert isinstance(backend, KeepsStates)
+        backend.reserve_states(pages, pages)
+    parts, base = [], 0
     for start in range(0, len(TOKENS), chunk):
         at = np.arange(start, min(start + chunk, len(TOKENS)), dtype=np.int32)
         span = Span(
             pages=np.arange(pages, dtype=np.int32)[::-1], tokens=TOKENS[at], positions=at,
             slots=at, context=start, logits=np.arange(len(at), dtype=np.int32),
+            states=states_of(backend.config, base, end := start + len(at)),
         )  # fmt: skip
+        base = end // PAGE
         logits = backend.forward([span])[0].logits
         parts.append(logits.gather(np.tile(np.arange(VOCABULARY), (len(at), 1))))
     return np.concatenate(parts)
+
+
+def states_of(config: ModelConfig, base: int, end: int) -> StatePages | None:
+    """Return where rows up to ``end`` read the state of page ``base`` and write that of the end."""
+    if not config.keeps_states:
+        return None
+    records = WindowPages(base, np.arange(base, -(-end // PAGE), dtype=np.int32))
+    page = end // PAGE
+    return StatePages(records, base, base or -1, ((page, page),) if page > base else ())
 
 
 # Folders.

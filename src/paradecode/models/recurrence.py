@@ -182,8 +182,9 @@ class Recurrence:
         ``state_q`` and ``state_k`` [G*N, D], ``state_v`` and ``state_z`` [H*P, D], ``state_a`` [H
         or G*N, D or rank], ``state_a_down`` [rank, D], ``state_b`` [H, D], ``state_o`` [D, H*P];
         ``state_dt_bias`` [H or G*N]; ``state_decay`` [H], -exp(A_log); ``state_skip`` [H];
-        ``state_taps`` [(2*G*N + H*P) * width], of q, k and v, the taps of a channel side by side,
-        the newest row's last; ``state_taps.bias``; ``state_gain`` [P] or [H*P].
+        ``state_q_taps`` and ``state_k_taps`` [G*N * width] and ``state_v_taps`` [H*P * width], the
+        taps of a channel side by side, the newest row's last, with biases; ``state_gain`` [P] or
+        [H*P].
         """
         keys, values = self.keys, self.values
         shapes: dict[str, tuple[int, ...]] = {"q": (keys, hidden), "k": (keys, hidden)}
@@ -206,10 +207,10 @@ class Recurrence:
             shapes["dt_bias"] = (self.decays,)
         if self.decay != "logsigmoid":
             shapes["decay"] = (self.heads,)
-        if self.width:
-            shapes["taps"] = (self.mixed * self.width,)
+        for name in ("q", "k", "v") if self.width else ():
+            shapes[f"{name}_taps"] = (shapes[name][0] * self.width,)
             if self.tap_bias:
-                shapes["taps.bias"] = (self.mixed,)
+                shapes[f"{name}_taps.bias"] = shapes[name][:1]
         if self.skip:
             shapes["skip"] = (self.heads,)
         if self.out_norm != "none":

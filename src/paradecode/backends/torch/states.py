@@ -223,19 +223,21 @@ def run_states(
     for rows, view in zip(ranges, views, strict=True):
         cached, new = memory.records[view.cached], inner[rows]
         before = memory.first(view).view(part.width - 1, -1)
-        mixed.append(_taps(model, name + "conv_", part.width, view, new, cached, before))
+        mixed.append(_taps(model, [name + "conv_taps"], part.width, view, new, cached, before))
         ends = [last_inputs(view, path, new, cached, before) for path, _ in view.ends]
         memory.keep(view, new, ends)
     return model.linear(model.linear(h, name + "conv_c") * torch.cat(mixed), name + "conv_out")
 
 
 def _taps(
-    model: Transformer, name: str, width: int, view: StateView, new: Tensor, cached: Tensor,
-    before: Tensor,
+    model: Transformer, names: Sequence[str], width: int, view: StateView, new: Tensor,
+    cached: Tensor, before: Tensor,
 ) -> Tensor:  # fmt: skip
-    made = convolve(view, new, cached, before, model.w[name + "taps"].view(-1, width))
-    bias = model.w.get(name + "taps.bias")
-    return made if bias is None else made + bias
+    """Return the convolution of the rows with these taps side by side."""
+    taps = torch.cat([model.w[name] for name in names]).view(-1, width)
+    made = convolve(view, new, cached, before, taps)
+    biases = [model.w[f"{name}.bias"] for name in names if f"{name}.bias" in model.w]
+    return made + torch.cat(biases) if biases else made
 
 
 def _recurrence(
@@ -256,7 +258,8 @@ def _recurrence(
         before = first[size:].view(part.width - 1, -1) if part.width else first
         mixed = new
         if part.width:
-            mixed = F.silu(_taps(model, name, part.width, view, new, inputs, before))
+            names = [f"{name}{each}_taps" for each in "qkv"]
+            mixed = F.silu(_taps(model, names, part.width, view, new, inputs, before))
         heads = _heads(model, name, part, mixed, h[rows], None if steps is None else steps[rows])
         state = first[:size].view(part.heads, part.key_dim, part.value_dim)
         out, fresh, states = recur(part, view, heads, records, state)

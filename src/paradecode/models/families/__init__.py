@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from paradecode.models.families import experts, gpt, llama_like
+from paradecode.models.families import experts, gpt, hybrids, llama_like
 from paradecode.models.families.family import Family as Family
 from paradecode.models.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA4
 
-FAMILIES = (GEMMA, GEMMA2, GEMMA3, GEMMA4, *llama_like.FAMILIES, *gpt.FAMILIES, *experts.FAMILIES)
+FAMILIES = (
+    GEMMA, GEMMA2, GEMMA3, GEMMA4, *llama_like.FAMILIES, *gpt.FAMILIES, *experts.FAMILIES,
+    *hybrids.FAMILIES,
+)  # fmt: skip
 BY_CLASS = {
     known if "LMHead" in known else f"{known}ForCausalLM": family
     for family in FAMILIES

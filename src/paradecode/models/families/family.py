@@ -18,7 +18,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.config import ModelConfig
 from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST_LAYERS
-from paradecode.models.parts import Attention, Feed, Layer, Shapes
+from paradecode.models.parts import NAMES, Attention, Feed, Layer, Shapes
 from paradecode.models.rope import Rope
 from paradecode.models.weights import Kind, Tensor
 
@@ -66,9 +66,9 @@ class Family:
         gguf: ``general.architecture`` of GGUF files.
         defaults: keys that config.json may leave out, with the defaults of the class.
         nullable: keys whose null has a meaning of its own.
-        names, outside: module in a layer or outside of the layers -> our name. ``a+b`` is a joined
-            tensor, ``q/k/v`` has the rows of each key head together, and ``q|v|k`` is CodeGen's
-            order; an empty name is not read.
+        names, outside: module in a layer or outside of the layers -> our name. ``mixer_norm`` is
+            the norm of the layer's first part, ``a+b`` is a joined tensor, ``q/k/v`` has the rows
+            of each key head together, and ``q|v|k`` is CodeGen's order; an empty name is not read.
         layers: what stands before the number of a layer in a folder.
         transposed: our names of tensors that a folder stores with inputs first (GPT-2's Conv1D).
         less_one: whether folders store the gains of norms minus 1.
@@ -211,6 +211,9 @@ def separated(
     Raises:
         InvalidModel: a joined tensor has not the rows that the configuration implies.
     """
+    if own.endswith(".mixer_norm"):  # What it norms depends on the layer.
+        first = config.stack[int(own.split(".")[1])].parts[0]
+        own = own.replace("mixer", NAMES[type(first)])
     if _reads_other_keys(config, own):
         return  # transformers keeps weights here that it does not use.
     place, _, part = own.rpartition(".") if not own.endswith(".bias") else _biased(own)
@@ -219,6 +222,10 @@ def separated(
     if folder and part in family.transposed and not bias:
         turned = np.ascontiguousarray(tensor.float32().T)
         tensor = Tensor(turned, turned.shape)
+    if part.endswith("_taps") and not bias:
+        # A convolution is stored as [channels, 1, width], and GGUF's as [channels, width].
+        flat = tensor.float32().reshape(-1)
+        tensor = Tensor(flat, flat.shape, Kind.F32)
     names = re.split(r"[+/|]", part)
     if len(names) > 1:
         counts = [shapes.get(f"{prefix}{name}{bias}", (0,))[0] for name in names]
@@ -276,6 +283,11 @@ def _placed(
         if attention is not None and attention.rope is not None:
             heads = attention.heads if part == "q" else attention.kv_heads
             tensor = tensor.rows(half_split(heads, attention.head_dim, attention.rope.dim))
+    if part in ("state_decay", "state_skip", "state_dt_bias"):
+        own_values = tensor.float32().reshape(-1)
+        if folder and part == "state_decay":  # The logarithm of the negative is stored.
+            own_values = -np.exp(own_values)
+        tensor = Tensor(own_values, own_values.shape, Kind.F32)
     gain = part.endswith("norm") or part.startswith("after_")
     if folder and family.less_one and gain:
         gains = tensor.float32() + 1
