@@ -58,6 +58,10 @@ def test_folders_are_read_as_transformers_reads_them(tmp_path: Path, family: str
     near = 1e-5 * np.abs(wanted).max()
     config, weights = read_weights(tmp_path)
     assert np.abs(logits_of(TorchBackend(config, weights), 33) - wanted).max() < near
+    if config.keeps_states:
+        with pytest.raises(InvalidModel, match="stack"):
+            NativeBackend(config, weights)
+        return
     native = NativeBackend(config, weights, dtype="f32", kv_dtype="f32")
     found = logits_of(native, 33)
     assert np.abs(found - wanted).max() < near
