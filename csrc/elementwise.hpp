@@ -176,6 +176,22 @@ inline void add_rows(const float* const* rows, const float* weights, int count, 
   for (; at < size; at += kLanes) add_chunks<1>(rows, weights, count, at, out);
 }
 
+inline void dots(const float* by, const float* const* rows, int count, int size, float* out) {
+  const int whole = size / kLanes * kLanes;
+  float ends[2 * kLanes] = {};
+  for (int k = whole; k < size; ++k) ends[k - whole] = by[k];
+  for (int i = 0; i < count; ++i) {
+    Simd::F sum = Simd::zero();
+    for (int k = 0; k < whole; k += kLanes)
+      sum = Simd::fma(Simd::load(by + k), Simd::load(rows[i] + k), sum);
+    if (whole < size) {
+      for (int k = whole; k < size; ++k) ends[kLanes + k - whole] = rows[i][k];
+      sum = Simd::fma(Simd::load(ends), Simd::load(ends + kLanes), sum);
+    }
+    out[i] = Simd::sum(sum);
+  }
+}
+
 // Rounds groups of 32 values to signed bytes; a byte stands for (largest magnitude / 127).
 inline void quantise(const float* values, int group, int groups, int row, const Activations& out) {
   const Simd::I magnitude_bits = Simd::int_all(0x7FFFFFFF);

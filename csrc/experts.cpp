@@ -74,7 +74,7 @@ void MixtureShape::check() const {
   if (experts == 0) return;
   range("chosen", chosen, 1, experts);
   range("expert_size", expert_size, 1, 1 << 20);
-  range("shared_size", shared_size, 0, 1 << 20);
+  range("shared_size", shared_size, shared_gated ? 1 : 0, 1 << 20);
   range("groups", groups, 1, experts);
   range("chosen_groups", chosen_groups, 1, groups);
   if (experts % groups != 0 || chosen > experts / groups * chosen_groups)

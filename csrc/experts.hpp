@@ -16,6 +16,7 @@ struct MixtureShape {
   int chosen = 0;
   int expert_size = 0;
   int shared_size = 0;  // width of one more MLP for every row, which counts as the last expert
+  bool shared_gated = false;  // its result is multiplied by a sigmoid
   int groups = 1;
   int chosen_groups = 1;
   Score score = Score::Softmax;

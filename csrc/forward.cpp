@@ -67,6 +67,7 @@ ForwardResult Forward::run() {
   int heads = 0;
   int keys = 0;
   int rank = 0;
+  int gates = 0;
   for (const Attention& kind : attentions_) {
     const AttentionShape& shape = kind.shape;
     widest = std::max(widest, kind.width);
@@ -76,9 +77,11 @@ ForwardResult Forward::run() {
     heads = std::max(heads, shape.heads * kind.dim);
     if (shape.qk_norm == HeadNorm::All) keys = std::max(keys, shape.kv_heads * kind.dim);
     rank = std::max(rank, round_up(shape.query_rank, kGroup));
+    if (shape.gated) gates = std::max(gates, shape.heads * kind.dim);
   }
   widest = std::max({widest, rank, plan_recall()});
   queries_ = space_.queries.need(count(rows, heads));
+  if (gates > 0) gates_ = space_.gates.need(count(rows, gates));
   if (keys > 0) keys_ = space_.keys.need(count(rows, keys));
   if (rank > 0) ranked_ = space_.ranked.need(count(rows, rank));
   ranked_stride_ = rank;

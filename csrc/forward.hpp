@@ -32,6 +32,7 @@ struct Model::Workspace {
   Buffer<float> queries;    // [rows, heads * padded head_dim]
   Buffer<float> keys;       // the same, if all heads together are normed
   Buffer<float> ranked;     // what low-rank queries are made of
+  Buffer<float> gates;      // of what heads mixed [rows, heads * padded head_dim]
   Buffer<float> inputs;     // second embeddings [rows, layers * padded width]
   Buffer<float> attended;   // of each kind of attention: [rows, padded heads * head_dim]
   Buffer<float> parts;      // [rows, heads, blocks, part] of attention that threads share
@@ -42,6 +43,7 @@ struct Model::Workspace {
   InputBuffer inner;      // of the down projection
   InputBuffer sent;       // rows of experts, side by side
   Buffer<float> routed;   // logits of the router
+  Buffer<float> gains;    // of the shared expert [rows, 32]
   Buffer<float> results;  // of experts [places, width]
   Buffer<float> weights;  // of the experts of each row
   Buffer<int> chosen;     // the experts of each row
@@ -98,6 +100,7 @@ class Forward {
   int end_block(const SpanPlan& span, const RowView& row) const;
   std::int64_t part_at(const Attention& kind, std::int64_t row, int head) const;
   const float* attended(const Attention& kind, const float* sinks, int row, float* out) const;
+  const float* gated(const Attention& kind, const float* values, int row, float* out) const;
   Attention& attention(int layer) {
     return attentions_[static_cast<std::size_t>(shape_.layer(layer).attention)];
   }
@@ -108,6 +111,7 @@ class Forward {
   void project_ranked(Member& member, int layer);
   void project_query(Member& member, int head, int row, int rows, const Activations& input,
                      int layer);
+  void project_gate(int head, int row, int rows, const Activations& input, int layer);
   void project_kept(Member& member, int unit, int row, int rows, const Activations& input,
                     int layer, float* scratch);
   void norm_all_heads(int row, int layer);
@@ -175,6 +179,7 @@ class Forward {
   void send_rows(Member& member, int layer, Routing& routing, int row, int rows);
   void add_experts(const Routing& routing, const MixtureShape& mixture, int row, int number,
                    Target to);
+  float shared_gain(const MixtureShape& mixture, int row) const;
   // How the guess of a canvas enters (forward_canvas.cpp).
   void plan_guesses();
   bool in_canvas(int row) const { return input_of(row).canvas; }
@@ -269,6 +274,8 @@ class Forward {
   float* mixed_ = nullptr;
   float* pending_ = nullptr;
   float* keys_ = nullptr;
+  float* gates_ = nullptr;
+  float* gains_ = nullptr;
   float* ranked_ = nullptr;
   std::int64_t ranked_stride_ = 0;
   float* recalled_ = nullptr;

@@ -1,6 +1,7 @@
 // The attention of a forward's layers.
 #include <algorithm>
 
+#include "exact.hpp"
 #include "forward_products.hpp"
 
 namespace paradecode {
@@ -82,6 +83,20 @@ const float* Forward::attended(const Attention& kind, const float* sinks, int ro
   return out;
 }
 
+// Those values of a row times the sigmoids of its gates.
+const float* Forward::gated(const Attention& kind, const float* values, int row, float* out) const {
+  if (!kind.shape.gated) return values;
+  const int size = kind.shape.head_dim;
+  const float* gates = gates_ + std::int64_t{row} * kind.shape.heads * kind.dim;
+  for (int head = 0; head < kind.shape.heads; ++head)
+    for (int i = 0; i < size; ++i) {
+      const double gate = 1.0 / (1.0 + exact_exp(-double{gates[head * kind.dim + i]}));
+      out[head * size + i] = values[head * size + i] * static_cast<float>(gate);
+    }
+  std::fill(out + kind.shape.heads * size, out + kind.width, 0.0F);
+  return out;
+}
+
 // The attention of a layer.
 void Forward::mix(Member& member, int layer, Turn turn) {
   const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(layer)];
@@ -100,7 +115,7 @@ void Forward::mix(Member& member, int layer, Turn turn) {
   const int o_step = chunk_units(w.o.panels, model_.team_->size());
   with_input(
       member, rows, kind.width, needs({w.o.format}),
-      [&](int row, float* out) { return attended(kind, w.sinks, row, out); },
+      [&](int row, float* out) { return gated(kind, attended(kind, w.sinks, row, out), row, out); },
       (w.o.panels + o_step - 1) / o_step * blocks_of(rows),
       product(w.o, w.o_bias, o_step, target(layer, w.after_attn, turn.first)));
   close(member, layer, w.after_attn, turn);

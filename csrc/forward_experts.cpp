@@ -1,6 +1,8 @@
 // The layers of a forward that have experts.
 #include <algorithm>
 
+#include "exact.hpp"
+
 #include "forward_products.hpp"
 
 namespace paradecode {
@@ -33,6 +35,9 @@ int Forward::plan_lots() {
   sent_ = space_.sent.shape(places, width_);
   results_ = space_.results.need(count(places, width_));
   routed_ = space_.routed.need(count(rows, round_up(experts, 2 * kLanes)));
+  if (std::any_of(shape_.feeds.begin(), shape_.feeds.end(),
+                  [](const FeedShape& feed) { return feed.mixture.shared_gated; }))
+    gains_ = space_.gains.need(count(rows, kGroup));
   expert_weights_ = space_.weights.need(count(rows, chosen));
   chosen_ = space_.chosen.need(count(rows, chosen));
   space_.routings.resize(layers_.size() * lots_);
@@ -44,8 +49,14 @@ void Forward::route_rows(Member& member, const LayerWeights& w, const MixtureSha
   const int rows = plan_.rows;
   const std::int64_t stride = w.router.panels * kLanes;
   member.enter(Part::Inner);
-  with_input(member, rows, width_, needs({w.router.format}), normed(w.router_norm), blocks_of(rows),
-             [&](int block, const Activations& input) {
+  const bool gated = mixture.shared_gated;
+  const Format second = gated ? w.shared_gain.format : w.router.format;
+  with_input(member, rows, width_, needs({w.router.format, second}), normed(w.router_norm),
+             blocks_of(rows), [&](int block, const Activations& input) {
+               const int first = block * kRowBlock;
+               if (gated)
+                 kernels_.matmul(w.shared_gain, 0, 2, input, first, block_rows(block),
+                                 gains_ + std::int64_t{first} * kGroup, kGroup, nullptr, false);
                kernels_.matmul(w.router, 0, w.router.panels, input, block * kRowBlock,
                                block_rows(block), routed_ + block * kRowBlock * stride, stride,
                                w.router_logit_bias, false);
@@ -134,6 +145,13 @@ void Forward::feed_lot(Member& member, int layer, Routing& routing, int row, int
                [&](int number) { add_experts(routing, feed.mixture, row + number, number, to); });
 }
 
+// The factor of what the shared expert makes of a row.
+float Forward::shared_gain(const MixtureShape& mixture, int row) const {
+  if (!mixture.shared_gated) return 1.0F;
+  const double asked = gains_[std::int64_t{row} * kGroup];
+  return static_cast<float>(1.0 / (1.0 + exact_exp(-asked)));
+}
+
 // Adds what a row's experts made, the shared one, then the best first.
 void Forward::add_experts(const Routing& routing, const MixtureShape& mixture, int row, int number,
                           Target to) {
@@ -145,8 +163,9 @@ void Forward::add_experts(const Routing& routing, const MixtureShape& mixture, i
     return place < 0 ? nullptr : results_ + std::int64_t{place} * width_;
   };
   const float* shared = mixture.shared_size > 0 ? made(mixture.chosen) : nullptr;
+  const float gain = shared_gain(mixture, row);
   for (int i = 0; i < shape_.hidden_size; ++i) {
-    float sum = shared == nullptr ? 0.0F : shared[i];
+    float sum = shared == nullptr ? 0.0F : gain * shared[i];
     for (int k = 0; k < mixture.chosen; ++k)
       if (const float* result = made(k); result != nullptr) sum += own[k] * result[i];
     out[i] += sum;

@@ -16,15 +16,20 @@ void Forward::project(Member& member, int layer) {
   const bool ranked = kind.shape.query_rank > 0;
   const int kept = shape_.layer(layer).keys_of < 0 ? 2 * kind.shape.kv_heads : 0;
   const int queries = ranked ? w.q_down.panels / 2 : kind.shape.heads;
-  const int units = queries + kept;
+  const int gates = kind.shape.gated ? kind.shape.heads : 0;
+  const int units = queries + kept + gates;
   const Format first = ranked ? w.q_down.format : w.q.format;
-  const Needs forms = kept > 0 ? needs({first, w.k.format, w.v.format}) : needs({first});
+  const Format last = gates > 0 ? w.attn_gate.format : first;
+  const Needs forms =
+      kept > 0 ? needs({first, w.k.format, w.v.format, last}) : needs({first, last});
   with_input(member, rows, width_, forms, normed(w.attn_norm), units * blocks,
              [&](int chunk, const Activations& input) {
                const int block = chunk / units;
                const int unit = chunk % units;
                const int row = block * kRowBlock;
-               if (unit >= queries)
+               if (unit >= queries + kept)
+                 project_gate(unit - queries - kept, row, block_rows(block), input, layer);
+               else if (unit >= queries)
                  project_kept(member, unit - queries, row, block_rows(block), input, layer,
                               own.tile.data());
                else if (ranked)
@@ -73,6 +78,16 @@ void Forward::project_query(Member& member, int head, int row, int rows, const A
   member.enter(Part::Rotate);
   for (int r = 0; r < rows; ++r) finish_query(kind, out + r * stride, row + r, w.q_norm);
   member.enter(Part::Queries);
+}
+
+void Forward::project_gate(int head, int row, int rows, const Activations& input, int layer) {
+  const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(layer)];
+  const Attention& kind = attention(layer);
+  const int panels = kind.dim / kLanes;
+  const std::int64_t stride = std::int64_t{kind.shape.heads} * kind.dim;
+  const float* bias = w.attn_gate_bias == nullptr ? nullptr : w.attn_gate_bias + head * kind.dim;
+  kernels_.matmul(w.attn_gate, head * panels, panels, input, row, rows,
+                  gates_ + row * stride + head * kind.dim, stride, bias, false);
 }
 
 // A key or a value: head after head of keys, then of values.

@@ -10,22 +10,16 @@ namespace {
 
 double softplus(double x) { return x > 30 ? x : exact_log(1 + exact_exp(x)); }
 
-// The dot product in sixteen sums, in an order that no compiler changes.
-float dot(const float* a, const float* b, int size) {
-  float sums[kLanes] = {};
-  int i = 0;
-  for (; i + kLanes <= size; i += kLanes)
-    for (int k = 0; k < kLanes; ++k) sums[k] += a[i + k] * b[i + k];
-  for (int k = 0; i + k < size; ++k) sums[k] += a[i + k] * b[i + k];
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int k = 0; k < half; ++k) sums[k] += sums[k + half];
-  return sums[0];
+float dot(const Kernels& kernels, const float* a, const float* b, int size) {
+  float out = 0;
+  kernels.dots(a, &b, 1, size, &out);
+  return out;
 }
 
 // Multiplies values by the inverse root of their mean square, and by gains.
-void norm_group(float* values, const float* gain, int size, float epsilon) {
+void norm_group(const Kernels& kernels, float* values, const float* gain, int size, float epsilon) {
   const float scale =
-      1.0F / std::sqrt(dot(values, values, size) / static_cast<float>(size) + epsilon);
+      1.0F / std::sqrt(dot(kernels, values, values, size) / static_cast<float>(size) + epsilon);
   for (int i = 0; i < size; ++i) values[i] = values[i] * scale * gain[i];
 }
 
@@ -287,7 +281,7 @@ void Forward::prepare_heads(Model::Workspace::Member& own, int part, const State
   }
   for (int head = 0; kind.unit && head < kind.key_heads; ++head)
     for (float* values : {made + head * kind.key_dim, made + at.k + head * kind.key_dim}) {
-      const float length = 1.0F / std::sqrt(dot(values, values, kind.key_dim) + 1e-6F);
+      const float length = 1.0F / std::sqrt(dot(kernels_, values, values, kind.key_dim) + 1e-6F);
       for (int n = 0; n < kind.key_dim; ++n) values[n] *= length;
     }
   for (int i = 0; i < keys; ++i) made[i] *= kind.scale;
@@ -408,19 +402,23 @@ void Forward::run_head(Model::Workspace::Member& own, int part, const StateShape
         factors[i] = by[i] * fall;
         rows[i] = starts[start] + std::int64_t{i} * p;
       }
+      const float* others[kPage];
+      const float* their_keys[kPage];
       for (int j = 0; j < ours; ++j) {
-        const float* other = record_of(part, span, columns[j]);
-        float near = 0;
-        if (kind.channels) {
-          for (int i = 0; i < n; ++i)
-            decayed[i] = by[i] * static_cast<float>(exact_exp(double{total[i] - other[c_at + i]}));
-          near = dot(decayed, key(other), n);
-        } else {
-          near = static_cast<float>(exact_exp(double{total[0] - other[c_at]})) *
-                 dot(by, key(other), n);
+        others[j] = record_of(part, span, columns[j]);
+        their_keys[j] = key(others[j]);
+        rows[n + j] = fresh(others[j]);
+      }
+      if (!kind.channels) kernels_.dots(by, their_keys, ours, n, factors + n);
+      for (int j = 0; j < ours; ++j) {
+        const float* other = others[j] + c_at;
+        if (!kind.channels) {
+          factors[n + j] *= static_cast<float>(exact_exp(double{total[0] - other[0]}));
+          continue;
         }
-        factors[n + j] = near;
-        rows[n + j] = fresh(other);
+        for (int i = 0; i < n; ++i)
+          decayed[i] = by[i] * static_cast<float>(exact_exp(double{total[i] - other[i]}));
+        factors[n + j] = dot(kernels_, decayed, their_keys[j], n);
       }
       kernels_.add_rows(rows, factors, n + ours, p, out);
     };
@@ -438,7 +436,7 @@ void Forward::run_head(Model::Workspace::Member& own, int part, const StateShape
     const float* query = made + group * n;
     std::fill_n(y, p, 0.0F);
     read(query, y);
-    const float near = dot(query, key(record), n);
+    const float near = dot(kernels_, query, key(record), n);
     const float more = kind.skip ? w.skip[head] : 0.0F;
     for (int k = 0; k < p; ++k) y[k] += near * u[k];
     for (int k = 0; kind.skip && k < p; ++k) y[k] += more * value[k];
@@ -467,8 +465,9 @@ void Forward::finish_heads(const StateShape& kind, const StateWeights& w, const 
   const int groups = kind.out_norm == OutNorm::Head ? kind.heads : kind.norm_groups;
   for (int group = 0; kind.out_norm != OutNorm::None && group < groups; ++group) {
     const int wide = all / groups;
-    norm_group(out + group * wide, kind.out_norm == OutNorm::Head ? w.gain : w.gain + group * wide,
-               wide, shape_.norm_epsilon);
+    norm_group(kernels_, out + group * wide,
+               kind.out_norm == OutNorm::Head ? w.gain : w.gain + group * wide, wide,
+               shape_.norm_epsilon);
   }
   for (int head = 0; kind.gate == Gate::After && head < kind.heads; ++head)
     for (int i = 0; i < size; ++i) out[head * size + i] *= gate(head, i);

@@ -131,6 +131,7 @@ AttentionShape read_attention(Record& from) {
   out.sinks = from.flag("sinks");
   out.bias = from.flag("bias");
   out.output_bias = from.flag("output_bias");
+  out.gated = from.flag("gated");
   out.query_rank = from.whole("query_rank");
   out.growth = from.number("growth");
   out.growth_every = from.wide("growth_every");
@@ -176,6 +177,7 @@ MixtureShape read_mixture(Record& from) {
   out.chosen = from.whole("chosen");
   out.expert_size = from.whole("expert_size");
   out.shared_size = from.whole("shared_size");
+  out.shared_gated = from.flag("shared_gated");
   out.groups = from.whole("groups");
   out.chosen_groups = from.whole("chosen_groups");
   out.score = static_cast<Score>(from.choice("score", {"softmax", "sigmoid", "relu"}));

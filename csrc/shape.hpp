@@ -36,6 +36,7 @@ struct AttentionShape {
   bool sinks = false;
   bool bias = false;
   bool output_bias = false;
+  bool gated = false;  // what the heads mixed is multiplied by a sigmoid before the output
   int query_rank = 0;
   // Queries at position p are multiplied by 1 + growth * log(1 + p / growth_every), in whole steps.
   float growth = 0;

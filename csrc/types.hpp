@@ -245,6 +245,8 @@ struct Kernels {
   void (*cap)(float* values, float cap, std::int64_t count);
   // Computes out += weights[i] * rows[i], one row after the other; size is a multiple of 16.
   void (*add_rows)(const float* const* rows, const float* weights, int count, int size, float* out);
+  // out[i] = the dot product of `by` and rows[i]; any size.
+  void (*dots)(const float* by, const float* const* rows, int count, int size, float* out);
   void (*attention_f16)(const AttentionTile& tile);
   void (*attention_f32)(const AttentionTile& tile);
   // Finishes a query of which the blocks [first_block, end_block) were left in `parts`; `sink` may

@@ -104,6 +104,8 @@ void ModelWeights::add_attention(const std::string& prefix, int index) {
   if (a.bias && own && !a.keys_as_values) add(prefix + "v.bias", w.v_bias, keys, size, padded);
   if (a.output_bias) add(prefix + "o.bias", w.o_bias, hidden);
   if (a.sinks) add(prefix + "sinks", w.sinks, a.heads);
+  if (a.gated) add(prefix + "attn_gate", w.attn_gate, queries, hidden, size, padded);
+  if (a.gated && a.bias) add(prefix + "attn_gate.bias", w.attn_gate_bias, queries, size, padded);
   if (a.qk_norm == HeadNorm::None) return;
   const bool all = a.qk_norm == HeadNorm::All;
   add(prefix + "q_norm", w.q_norm, all ? queries : size, size, padded);
@@ -186,6 +188,7 @@ void ModelWeights::add_feed(const std::string& prefix, int index) {
     add(prefix + "after_dense", w.after_dense.gain, hidden);
   }
   add(prefix + "router", w.router, mixture.experts, hidden);
+  if (mixture.shared_gated) add(prefix + "shared.gain", w.shared_gain, 1, hidden);
   if (mixture.bias) add(prefix + "router.bias", w.router_bias, mixture.experts);
   if (mixture.logit_bias) add(prefix + "router.logit_bias", w.router_logit_bias, mixture.experts);
   if (mixture.score == Score::Relu)

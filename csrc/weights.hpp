@@ -46,7 +46,8 @@ struct StateWeights {
 
 // Null where the architecture has none.
 struct LayerWeights {
-  Matrix q_down, q, k, v, o;
+  Matrix q_down, q, k, v, o, attn_gate;
+  float* attn_gate_bias = nullptr;
   float* q_bias = nullptr;
   float* k_bias = nullptr;
   float* v_bias = nullptr;
@@ -63,6 +64,7 @@ struct LayerWeights {
   float* router_logit_bias = nullptr;
   float* router_score_norm = nullptr;
   float* router_gain = nullptr;  // a factor of each expert
+  Matrix shared_gain;
   Norm router_norm, experts_norm;
   std::vector<MlpWeights> experts;  // the shared one is the last
   // Behind experts that are beside an MLP, and behind that.

@@ -106,10 +106,10 @@ ALLOWED["__main__"] |= {"cli"}
 
 BUDGETS = {
     "core": 1980,
-    "models": 7190,
+    "models": 7290,
     "backends.heads": 510,
     "backends.interface": 260,
-    "backends.torch": 1310,
+    "backends.torch": 1320,
     "backends.native": 540,
     "backends": 160,
     "methods": 9110,
@@ -139,7 +139,7 @@ BUDGETS = {
     "lab": 0,
     "lab.commands": 1880,
     "tools": 6660,
-    "tests": 50800,
+    "tests": 50810,
     "examples": 40,
     "plugins": 60,
 }

@@ -76,6 +76,11 @@ _FACTORS = {"embedding_multiplier": 3.0, "logits_scaling": 2.0, "residual_multip
 _CAPS = {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 5.0}
 _HEAD = {"head_dim": 24}
 _STATES = {"expand": 2, "chunk_size": 16}
+_DELTA = {
+    "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8, "linear_value_head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention"] * 3,
+}  # fmt: skip
 CASES = {
     "gemma": Case("Gemma", _HEAD, _HEAD, tied=True, gelu=True),
     "gemma2": Case(
@@ -124,12 +129,21 @@ CASES = {
          "moe_intermediate_size": 80, "attention_bias": True},
         biased=True,
     ),
+    "qwen3next": Case(
+        "Qwen3Next",
+        {**_DELTA, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+         "shared_expert_intermediate_size": 40, "mlp_only_layers": [1]},
+        None,
+    ),
+    "qwen35": Case("Qwen3_5", _DELTA, None),
     "lfm2": Case(
         "Lfm2", {"layer_types": ["conv", "full_attention"] * 3, "block_auto_adjust_ff_dim": False},
         None,
     ),
-    "mamba2": Case("Mamba2", {**_STATES, "num_heads": 8, "head_dim": 16, "state_size": 8,
-                              "n_groups": 2, "conv_kernel": 4}, None),
+    "mamba2": Case(
+        "Mamba2", {**_STATES, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16,
+                   "state_size": 8, "n_groups": 2, "conv_kernel": 4}, None,
+    ),
     "granitehybrid": Case(
         "GraniteMoeHybrid",
         {**_FACTORS, "attention_multiplier": 0.2, "layer_types": ["mamba", "attention"] * 3,
@@ -184,7 +198,8 @@ def save_folder(case: Case, folder: Path) -> Any:
         named |= SIZES | {"pad_token_id": 0}
     if case.name == "GPTNeoX":
         del named["num_key_value_heads"]
-    config = getattr(transformers, f"{case.name}Config")(**{**named, **(case.folder or {})})
+    text = "Text" if case.name == "Qwen3_5" else ""
+    config = getattr(transformers, f"{case.name}{text}Config")(**named | (case.folder or {}))
     config._attn_implementation = "eager"
     kind = {
         "GPT2": "GPT2LMHeadModel",
@@ -192,7 +207,7 @@ def save_folder(case: Case, folder: Path) -> Any:
         "Gemma4Text": "Gemma4ForCausalLM",
     }.get(case.name)
     model = getattr(transformers, kind or f"{case.name}ForCausalLM")(config)
-    return _saved(model, folder, gains=not case.name.startswith("Gemma"))
+    return _saved(model, folder, gains=not case.name.startswith(("Gemma", "Qwen3")))
 
 
 def save_seeing(name: str, folder: Path) -> Any:

@@ -36,6 +36,7 @@ class Mixture:
         chosen: number of experts for each token.
         expert_size: inner width of an expert.
         shared_size: inner width of one more MLP for every token; 0 if there is none.
+        shared_gated: whether its result is multiplied by ``sigmoid(shared.gain x)``.
         score: ``softmax``, ``sigmoid`` or ``relu``.
         bias: whether the router adds a bias for its choice.
         logit_bias: whether the router's logits have a bias.
@@ -61,6 +62,7 @@ class Mixture:
     normalised: bool = False
     scale: float = 1.0
     scaled: bool = False
+    shared_gated: bool = False
 
     def __post_init__(self) -> None:
         attributes(self, {"experts": whole(1, 4096)}, "mixture.", InvalidModel)
@@ -73,6 +75,8 @@ class Mixture:
         }
         attributes(self, checks, "mixture.", InvalidModel)
         attributes(self, {"chosen_groups": whole(1, self.groups)}, "mixture.", InvalidModel)
+        if self.shared_gated and not self.shared_size:
+            raise InvalidModel("mixture.shared_size", 0, "a gated shared MLP needs a width")
         group = self.experts // self.groups
         if self.groups > 1 and (self.experts % self.groups or group < 2):
             raise InvalidModel(
@@ -89,7 +93,7 @@ class Mixture:
         ``router`` [E, D], ``router.bias`` and ``router.logit_bias`` [E], or ``router.scale`` [D]
         and ``router.gain`` [E]; the gain ``router.norm`` [E] of rectified scores;
         ``experts.K.gate``, ``up`` and ``down`` as in a layer's own MLP, with ``experts.K.up.bias``
-        and so on, and ``shared.gate`` and so on.
+        and so on, and ``shared.gate`` and so on, with ``shared.gain`` [1, D].
 
         Args:
             gated: whether the experts have gates.
@@ -113,6 +117,8 @@ class Mixture:
             shapes |= own
             if self.expert_bias:
                 shapes |= {f"{matrix}.bias": shape[:1] for matrix, shape in own.items()}
+        if self.shared_gated:
+            shapes["shared.gain"] = (1, hidden)
         return shapes
 
 

@@ -52,6 +52,8 @@ class Attention:
             growth_every)`` (Llama 4, Ministral 3).
         query_rank: if not 0, queries are ``q (norm (q_down x))`` with this inner width.
         keys_of: the layer whose keys and values this one reads, in place of its own; -1: its own.
+        gated: whether what the heads mixed is multiplied by ``sigmoid(attn_gate x)`` before ``o``
+            (Qwen3-Next).
     """
 
     heads: int = checked(whole(1, 1024))
@@ -74,6 +76,7 @@ class Attention:
     growth_every: int = checked(whole(1, 1 << 39), 8192)
     query_rank: int = checked(whole(0, 1 << 16), 0)
     keys_of: int = checked(whole(-1, 4096), -1)
+    gated: bool = checked(flag, False)
 
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
@@ -107,7 +110,7 @@ class Attention:
 
         ``q`` [H*d, D], ``k`` and ``v`` [G*d, D], ``o`` [D, H*d], biases as ``q.bias`` ...;
         ``q_norm`` and ``k_norm`` [d], or [H*d] and [G*d] for a norm over all heads; ``q_down``
-        [rank, D] and ``q_inner_norm`` [rank]; ``sinks`` [H].
+        [rank, D] and ``q_inner_norm`` [rank]; ``sinks`` [H]; ``attn_gate`` [H*d, D].
         """
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         own, shapes = self.keys_of < 0, Shapes()
@@ -119,8 +122,11 @@ class Attention:
             if not self.keys_as_values:
                 shapes["v"] = (kv, hidden)
         shapes["o"] = (hidden, q)
+        if self.gated:
+            shapes["attn_gate"] = (q, hidden)
         if self.bias:
-            shapes |= {f"{name}.bias": shapes[name][:1] for name in "qkv" if name in shapes}
+            biased = [name for name in ("q", "k", "v", "attn_gate") if name in shapes]
+            shapes |= {f"{name}.bias": shapes[name][:1] for name in biased}
         if self.output_bias:
             shapes["o.bias"] = (hidden,)
         if self.qk_norm != "none":

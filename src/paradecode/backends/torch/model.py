@@ -205,7 +205,10 @@ class Transformer:
             v = values.unflatten(1, (-1, size))
             v = self.bare(v) if part.value_norm else v
             k = self._placed_heads(keys, name + "k_norm", part, rows)
-        return self.linear(attend(index, q, k, v).flatten(1), name + "o")
+        mixed = attend(index, q, k, v).flatten(1)
+        if part.gated:
+            mixed = mixed * self.linear(h, name + "attn_gate").sigmoid()
+        return self.linear(mixed, name + "o")
 
     def _placed_heads(self, x: Tensor, norm: str, part: Attention, rows: PackedRows) -> Tensor:
         """Return queries or keys [N, H, d] of [N, H * d], normed and rotated."""
@@ -265,6 +268,8 @@ class Transformer:
         mixed = torch.zeros_like(h)
         if mixture.shared_size:
             mixed = self._mlp(h, name + "shared.", part)
+        if mixture.shared_gated:
+            mixed = mixed * self.linear(h, name + "shared.gain").sigmoid()
         return self._sent(h, name, part, weights, chosen, mixed)
 
     def _sent(

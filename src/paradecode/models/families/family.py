@@ -19,6 +19,7 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST_LAYERS
 from paradecode.models.parts import NAMES, Attention, Feed, Layer, Shapes
+from paradecode.models.recurrence import Recurrence
 from paradecode.models.rope import Rope
 from paradecode.models.weights import Kind, Tensor
 
@@ -50,8 +51,10 @@ GGUF_OUTSIDE = {
 _TEXT = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
 """What stands before the names of a network that is the text part of another one."""
 _EXPERT = re.compile(r"experts\.(\d{1,4})\.")
-_UNSEEN = re.compile(r"^(?:model\.)?(?:vision|audio|embed_vision|embed_audio|multi_modal)")
-"""Beginnings of the names of weights that read pictures and sounds; they are not used."""
+_UNSEEN = re.compile(
+    r"^(?:model\.)?(?:vision|visual|audio|embed_vision|embed_audio|multi_modal|mtp\.)"
+)
+"""Beginnings of the names of weights that read pictures and sounds, or guess a second token."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ class Family:
         nullable: keys whose null has a meaning of its own.
         names, outside: module in a layer or outside of the layers -> our name. ``mixer_norm`` is
             the norm of the layer's first part, ``a+b`` is a joined tensor, ``q/k/v`` has the rows
-            of each key head together, and ``q|v|k`` is CodeGen's order; an empty name is not read.
+            of each key head together (``q/attn_gate``: of each query head), and ``q|v|k`` is
+            CodeGen's order; an empty name is not read.
         layers: what stands before the number of a layer in a folder.
         transposed: our names of tensors that a folder stores with inputs first (GPT-2's Conv1D).
         less_one: whether folders store the gains of norms minus 1.
@@ -232,7 +236,7 @@ def separated(
         if tensor.shape[:1] != (sum(counts),):
             raise InvalidModel(own, tensor.shape, f"the configuration implies {sum(counts)} rows")
         if "/" in part:
-            tensor = tensor.rows(_by_heads(config, place))
+            tensor = tensor.rows(_by_heads(config, place, names, counts))
         elif "|" in part:
             tensor = tensor.rows(_by_blocks(sum(counts)))
         ends = np.cumsum([0, *counts]).tolist()
@@ -254,17 +258,25 @@ def _biased(own: str) -> tuple[str, str, str]:
     return own.removesuffix(".bias").rpartition(".")
 
 
-def _by_heads(config: ModelConfig, place: str) -> NDArray[np.intp]:
-    """Return the order of rows that brings all queries first, then all keys, then all values.
+def _by_heads(
+    config: ModelConfig, place: str, names: list[str], counts: list[int]
+) -> NDArray[np.intp]:
+    """Return the order of rows that brings all rows of the first name first, and so on.
 
-    In the file, each key head follows the queries that share it, and its value head follows it.
+    In the file, the rows of a key head stand together, or those of a query head and its gate.
+
+    Args:
+        counts: numbers of rows.
     """
-    attention = config.stack[int(place.rpartition(".")[2])].attention
-    assert attention is not None
-    shared = attention.heads // attention.kv_heads
-    count = (shared + 2) * attention.kv_heads * attention.head_dim
-    rows = np.arange(count).reshape(attention.kv_heads, shared + 2, -1)
-    parts = rows[:, :shared], rows[:, shared], rows[:, shared + 1]
+    layer = config.stack[int(place.rpartition(".")[2])]
+    if names[0].startswith("state_"):
+        groups = next(part.key_heads for part in layer.states if isinstance(part, Recurrence))
+    else:
+        assert layer.attention is not None
+        gated = "attn_gate" in names
+        groups = layer.attention.heads if gated else layer.attention.kv_heads
+    rows = np.arange(sum(counts)).reshape(groups, -1)
+    parts = np.split(rows, np.cumsum(counts)[:-1] // groups, 1)
     return np.concatenate([part.ravel() for part in parts])
 
 

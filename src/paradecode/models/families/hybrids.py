@@ -1,4 +1,4 @@
-"""Families whose layers keep a state: LFM2, Mamba-2, Granite 4 hybrid."""
+"""Families whose layers keep a state: LFM2, Mamba-2, Granite 4 hybrid, Qwen3-Next, Qwen3.5."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from paradecode.models.families.family import (
 )  # fmt: skip
 from paradecode.models.folder_rope import rope_of
 from paradecode.models.metadata import Metadata
+from paradecode.models.mixture import MOST, Mixture
 from paradecode.models.parts import Feed, Layer
 from paradecode.models.recurrence import Convolution, Recurrence
 
@@ -112,13 +113,103 @@ def _granite_hybrid(values: Metadata) -> Fields:
     )  # fmt: skip
 
 
+def _qwen3_next(values: Metadata) -> Fields:
+    """Qwen3-Next and Qwen3.5: gated delta heads, and each fourth layer with gated attention."""
+    count, every = len(layers_of(values)), values.whole("full_attention_interval", 4, 1)
+    if values.get("layer_types") is None:
+        kinds = ["linear_attention" if (i + 1) % every else "attention" for i in range(count)]
+        values["layer_types"] = kinds
+    values.setdefault("partial_rotary_factor", 0.25)
+    rope, key_dim = rope_of(values, head_sizes(values)[2]), values.whole("linear_key_head_dim")
+    mixer = Recurrence(
+        values.whole("linear_num_value_heads"), values.whole("linear_num_key_heads"), key_dim,
+        values.whole("linear_value_head_dim"), rule="delta", strength="sigmoid",
+        width=values.whole("linear_conv_kernel_dim", 4, 2, 16), unit=True,
+        scale=max(key_dim, 1) ** -0.5, gate="after", out_norm="head",
+    )  # fmt: skip
+    attention = attention_of(values, rope, qk_norm="head", gated=True)
+    dense, mixed = feed_of(values), _experts_of(values)
+    step, without = values.whole("decoder_sparse_step", 1, 1), values.get("mlp_only_layers") or []
+    if not isinstance(without, list):
+        raise InvalidModel("mlp_only_layers", without, "give a list of indices of layers")
+    stack = tuple(
+        Layer((
+            attention if attends else mixer,
+            dense if mixed is None or index in without or (index + 1) % step else mixed,
+        ))
+        for index, attends in enumerate(_attends(values, "linear_attention"))
+    )  # fmt: skip
+    return common(values, stack)
+
+
+def _experts_of(values: Metadata) -> Feed | None:
+    """Return Qwen3-Next's experts with a shared one, or None if there are none."""
+    if not values.whole("num_experts", 0):
+        return None
+    mixture = Mixture(
+        values.whole("num_experts", None, 1, MOST), values.whole("num_experts_per_tok"),
+        values.whole("moe_intermediate_size", None, 1, MOST),
+        shared_size=values.whole("shared_expert_intermediate_size", None, 1, MOST),
+        shared_gated=True, normalised=values.flag("norm_topk_prob"),
+    )  # fmt: skip
+    return Feed(0, mixture=mixture)
+
+
 _MAMBA = {
     "in_proj": "state_z+state_v+state_k+state_q+state_a", "out_proj": "state_o",
     "conv1d": "state_v_taps+state_k_taps+state_q_taps", "norm": "state_gain",
     "A_log": "state_decay", "D": "state_skip", "dt_bias": "state_dt_bias",
 }  # fmt: skip
 
+_DELTA = {
+    "linear_attn.conv1d": "state_q_taps+state_k_taps+state_v_taps",
+    "linear_attn.norm": "state_gain", "linear_attn.A_log": "state_decay",
+    "linear_attn.dt_bias": "state_dt_bias", "linear_attn.out_proj": "state_o",
+}  # fmt: skip
+_QWEN_NAMES = {
+    **LLAMA_NAMES, "input_layernorm": "mixer_norm", "self_attn.q_proj": "q/attn_gate", **_DELTA,
+    "mlp.gate": "router", "mlp.experts.gate_up_proj": "experts.gate_up",
+    "mlp.experts.down_proj": "experts.down", "mlp.shared_expert_gate": "shared.gain",
+    **{f"mlp.experts.*.{name}_proj": f"experts.*.{name}" for name in ("gate", "up", "down")},
+    **{f"mlp.shared_expert.{name}_proj": f"shared.{name}" for name in ("gate", "up", "down")},
+}  # fmt: skip
+_QWEN = {
+    "hidden_act": "silu", "num_attention_heads": 16, "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "attention_bias": False, "head_dim": 256,
+    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+}  # fmt: skip
+
 FAMILIES = (
+    Family(
+        "qwen3next", _qwen3_next, ("Qwen3Next",), ("qwen3_next",),
+        defaults={
+            **_QWEN, "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 5632,
+            "num_hidden_layers": 48, "num_key_value_heads": 2, "decoder_sparse_step": 1,
+            "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+            "num_experts_per_tok": 10, "num_experts": 512, "norm_topk_prob": True,
+        },
+        nullable=frozenset({"layer_types", "mlp_only_layers"}), less_one=True,
+        names={
+            **_QWEN_NAMES,
+            "linear_attn.in_proj_qkvz": "state_q/state_k/state_v/state_z",
+            "linear_attn.in_proj_ba": "state_b/state_a",
+        },
+    ),
+    Family(
+        "qwen35", _qwen3_next, ("Qwen3_5", "Qwen3_5Moe"), ("qwen3_5_text", "qwen3_5_moe_text"),
+        defaults={
+            **_QWEN, "vocab_size": 248320, "hidden_size": 4096, "intermediate_size": 12288,
+            "num_hidden_layers": 32, "num_key_value_heads": 4, "norm_topk_prob": True,
+            "num_experts": 0,
+        },
+        nullable=frozenset({"layer_types"}), less_one=True,
+        names={
+            **_QWEN_NAMES, "linear_attn.in_proj_qkv": "state_q+state_k+state_v",
+            "linear_attn.in_proj_z": "state_z", "linear_attn.in_proj_b": "state_b",
+            "linear_attn.in_proj_a": "state_a",
+        },
+    ),
     Family(
         "lfm2", _lfm2, ("Lfm2",), ("lfm2",),
         defaults={
