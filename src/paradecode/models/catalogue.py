@@ -199,8 +199,11 @@ def _open_file(path: Path) -> Checkpoint:
         raise InvalidModel("model", str(path), "pickles can run code; convert it to safetensors")
     if path.suffix == ".safetensors":
         return _open_folder(path.parent)
-    if path.is_file() and not path.read_bytes()[:4] == b"GGUF":
-        raise InvalidModel("model", str(path), "it is no model: give a .gguf file or a folder")
+    if path.is_file():
+        with path.open("rb") as file:
+            known = file.read(4) == b"GGUF"
+        if not known:
+            raise InvalidModel("model", str(path), "it is no model: give a .gguf file or a folder")
     return read_gguf(path)
 
 

@@ -13,6 +13,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.gguf_header import DAMAGED, Header
 from paradecode.models.metadata import Metadata
 from paradecode.models.pre_tokenizers import BEGIN, COMPOSED, PRE_TOKENIZERS, WHOLE
+from paradecode.models.sentencepiece_merges import merges_of
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.tokenizer_library import library_errors
 
@@ -78,7 +79,7 @@ def tokenizer_from_header(header: Header) -> Tokenizer:
 def vocabulary_of(header: Header) -> tuple[list[str], dict[str, int], np.ndarray]:
     """Return the tokens of a file, their ids, and their types; raises InvalidModel."""
     tokens = header.fields.texts("tokenizer.ggml.tokens")
-    ids = {token: index for index, token in enumerate(tokens)}
+    ids = dict(zip(tokens, range(len(tokens))))
     if not tokens or len(ids) != len(tokens):
         raise InvalidModel("tokenizer.ggml.tokens", len(tokens), "tokens must exist and differ")
     return tokens, ids, _array(header, "tokenizer.ggml.token_type", len(tokens), _NORMAL)
@@ -167,8 +168,16 @@ def _sentencepiece(header: Header, ids: dict[str, int], types: np.ndarray) -> An
     scores = _array(header, "tokenizer.ggml.scores", len(ids), 0)
     if not np.isfinite(scores.astype(np.float64)).all():
         raise InvalidModel("tokenizer.ggml.scores", "NaN or infinity", DAMAGED)
-    unknown = next((token for token, index in ids.items() if types[index] == _UNKNOWN), None)
-    return _spaced(header, ids, _merges(ids, types, scores), unknown, prefix=True)
+    tokens = [*ids]
+    unknown = next((tokens[index] for index in np.flatnonzero(types == _UNKNOWN)), None)
+    normal = np.flatnonzero(np.isin(types, (_NORMAL, _USER_DEFINED)))
+    kept = [index for index in normal.tolist() if tokens[index]]
+    pieces = [tokens[index] for index in kept]
+    longest = max(pieces, key=len, default="")
+    if len(longest) > MAX_PIECE:
+        raise InvalidModel("tokenizer.ggml.tokens", longest, f"pieces have up to {MAX_PIECE}")
+    merges = merges_of(pieces, scores[kept].astype(np.float64))
+    return _spaced(header, ids, merges, unknown, prefix=True)
 
 
 def _gemma(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
@@ -205,23 +214,6 @@ def _spaced(
 def _listed_merges(header: Header) -> list[tuple[str, str]]:
     pairs = [merge.partition(" ") for merge in header.fields.texts("tokenizer.ggml.merges")]
     return [(left, right) for left, _, right in pairs]
-
-
-def _merges(ids: dict[str, int], types: np.ndarray, scores: np.ndarray) -> list[tuple[str, str]]:
-    """Return BPE merges in order of score.
-
-    SentencePiece joins the two neighbours whose union has the best score.
-    """
-    normal = {token for token, index in ids.items() if types[index] in (_NORMAL, _USER_DEFINED)}
-    merges = []
-    for token in normal:
-        if len(token) > MAX_PIECE:
-            raise InvalidModel("tokenizer.ggml.tokens", token, f"pieces have up to {MAX_PIECE}")
-        for cut in range(1, len(token)):
-            left, right = token[:cut], token[cut:]
-            if left in normal and right in normal:
-                merges.append((-float(scores[ids[token]]), ids[left], ids[right], left, right))
-    return [(left, right) for *_, left, right in sorted(merges)]
 
 
 def _array(header: Header, key: str, length: int, default: int) -> np.ndarray:

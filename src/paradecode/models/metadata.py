@@ -48,7 +48,7 @@ class Metadata(dict[str, Any]):
     def texts(self, key: str) -> list[str]:
         """Return a list of texts."""
         value = self.get(key)
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or {*map(type, value)} - {str}:
             raise InvalidModel(key, value, "the file must hold a list of strings here")
         return value
 
