@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import DRAFT, TARGET, Forward, ModelFacts, Reply, TokenSequence
+from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.contracts import LAST, DraftRows, Nodes, Seconds
@@ -165,6 +166,21 @@ class PathRows:
         room = self.seq.room_for(self.model) - max(map(len, paths))
         each = max(min((self.seq.scratch - self.taken) // len(paths), room), 0)
         return np.tile(streams[:each], (len(paths), 1))
+
+
+def streams_of(seq: TokenSequence, folder: str) -> NDArray[np.float32]:
+    """Return the draft model's prompt tokens, float32 [S, hidden size]; none without a folder.
+
+    Raises:
+        InvalidInput, InvalidModel: the folder has no prompt tokens, or not of this draft model.
+    """
+    if not folder:
+        return NO_STATES
+    found = seq.head(folder, model=DRAFT).prompts
+    if found is None:
+        fix = "name the folder of `paradecode train head ppd`, trained for the draft model"
+        raise InvalidInput("streams", folder, fix)
+    return found
 
 
 class LevelRows:

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import DRAFT, Forward, Overlap, Reply, Steps, TokenSequence, Verdict
-from paradecode.core.errors import InvalidInput
 from paradecode.core.logits import Logits
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.contracts import MAX_DRAFT
-from paradecode.methods.draft.source import NO_STATES, Path, PathRows
+from paradecode.methods.draft.source import NO_STATES, Path, PathRows, streams_of
 from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import choice, local_path, method, parameter
 
@@ -62,11 +61,13 @@ class ChainDraft:
         """Whether the draft model has room for the chain."""
         return self.seq.room_for(DRAFT) > len(self.tokens)
 
-    def add(self, logits: Logits, before: Sequence[int] = ()) -> bool:
-        """Append the likeliest next token to the chain; return False if the target lacks it.
+    def add(self, logits: Logits, before: Sequence[int] = ()) -> None:
+        """Append the likeliest next token to the chain, which ends where the target lacks it.
 
         ``before`` holds the tokens (target ids) between the last committed token and the chain.
         """
+        if self.ended:
+            return
         vocabulary = self.seq.about(DRAFT).vocabulary
         path = [*before, *self.tokens]
         own, ids, chance = candidates(self.seq, logits, [path], 1, vocabulary)
@@ -75,23 +76,17 @@ class ChainDraft:
             self.said.append(logits)
             self.own.append(int(own[0, 0]))
             self.tokens.append(int(ids[0, 0]))
-        return not self.ended
 
     def extend(self, count: int) -> Generator[Forward, Reply, None]:
         """Draft until the chain has ``count`` tokens, or as many as there is room for."""
         count = min(count, self.seq.scratch)
         spare = self.seq.scratch - count  # Prompt rows leave the chain its slots.
         while not self.ended and len(self.tokens) < count and self.fits:
-            streams = self._wanted(count)[:spare]
+            streams = self.streams[: count - len(self.tokens) - 1][:spare]
             reply = yield self._rows.forward([tuple(self.own)], streams=streams)
             spare -= reply.logits.shape[0] - 1
             for row in range(reply.logits.shape[0]):
-                if not self.add(reply.logits.select([row])):
-                    break
-
-    def _wanted(self, count: int) -> NDArray[np.float32]:
-        """Return the prompt tokens that the next forward of a chain of ``count`` tokens needs."""
-        return self.streams[: count - len(self.tokens) - 1]
+                self.add(reply.logits.select([row]))
 
     def guesses(self, width: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Return the draft model's candidates at each place of the chain.
@@ -121,13 +116,12 @@ class ChainDraft:
                 own = own_id(self.seq, token)
                 assert own is not None
                 paths.append((*self.own[:place], own, *chain.own))
-            streams = live[0][0]._wanted(count)
+            streams = self.streams[: count - len(live[0][0].tokens) - 1]
             reply = yield self._rows.forward(paths, beside=tuple(self.own), streams=streams)
             each = reply.logits.shape[0] // len(live)
             for row in range(reply.logits.shape[0]):
                 chain, place, token = live[row // each]
-                if not chain.ended:
-                    chain.add(reply.logits.select([row]), [*self.tokens[:place], token])
+                chain.add(reply.logits.select([row]), [*self.tokens[:place], token])
             live = [one for one in live if not one[0].ended]
             if self._rows.taken + each * len(live) > room:
                 break
@@ -219,7 +213,7 @@ class Mirror:
     streams: str = local_path("folder of the draft model's prompt tokens (`train head ppd`)")
 
     def decode(self, seq: TokenSequence) -> Steps:
-        draft = ChainDraft(seq, self._prompts(seq))
+        draft = ChainDraft(seq, streams_of(seq, self.streams))
         while not seq.finished:
             tree = draft.tree(seq.room - 1)
             verify, likely = yield from self._announced(seq, draft, tree)
@@ -234,20 +228,6 @@ class Mirror:
                 draft = chains[likely.index(outcome)]
             if not seq.finished:
                 yield from draft.extend(min(count, seq.room - 1))
-
-    def _prompts(self, seq: TokenSequence) -> NDArray[np.float32]:
-        """Return the draft model's prompt tokens, float32 [S, hidden size]; none without a folder.
-
-        Raises:
-            InvalidInput, InvalidModel: the folder has no prompt tokens, or not of this draft model.
-        """
-        if not self.streams:
-            return NO_STATES
-        found = seq.head(self.streams, model=DRAFT).prompts
-        if found is None:
-            fix = "name the folder of `paradecode train head ppd`, trained for the draft model"
-            raise InvalidInput("mirror-sd.streams", self.streams, fix)
-        return found
 
     def _announced(
         self, seq: TokenSequence, draft: ChainDraft, tree: TokenTree
