@@ -2,6 +2,7 @@
 
     python -m tools.figures.mirror STREAMS [--model FILE] [--draft-model FILE] [--per-group 1]
         [--max-tokens 48] [--out FILE.json]
+    python -m tools.figures.mirror FILE.json --into docs/methods.md
 
 STREAMS is the folder of `paradecode train head ppd --model DRAFT`. Every way decodes the same
 prompts greedily: without prepared branches, with those that the draft model proposes, and with
@@ -14,9 +15,9 @@ counts, so the load of the machine does not matter.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -26,8 +27,9 @@ from paradecode import LLM
 from paradecode.core.decoder import DRAFT, Verdict
 from paradecode.methods.draft.schedules.overlapped import ChainDraft, Mirror
 from paradecode_lab.measure.prompts import first_of_each_group, first_turns, load_prompts
+from paradecode_lab.measure.tables import Column
 from paradecode_lab.training.heads.training import HEAD
-from tools.script import Columns, err, options, save, show, stamped
+from tools.script import Row, err, options, stamped, tabulate
 
 WAYS = {
     "none": "candidates=0",
@@ -36,11 +38,14 @@ WAYS = {
     "target, all": "depth=1.0",
 }
 """Who announces the outcomes -> the setting of the method."""
-COLUMNS: Columns = {
-    "announced by": "{announced}", "streams": "{streams}", "hits": "{hits:.3f}",
-    "tokens a forward": "{tokens_a_forward:.2f}", "draft forwards": "{draft_forwards:.2f}",
-    "equal": "{equal}/{prompts}",
-}  # fmt: skip
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("announced by", lambda row: row["announced"]),
+    Column("streams", lambda row: row["streams"]),
+    Column("hits", lambda row: f"{row['hits']:.0%}"),
+    Column("tokens a forward", lambda row: f"{row['tokens_a_forward']:.2f}"),
+    Column("draft forwards", lambda row: f"{row['draft_forwards']:.2f}"),
+    Column("equal", lambda row: f"{row['equal']} of {row['prompts']}"),
+)
 
 
 @contextmanager
@@ -71,12 +76,8 @@ def counted(llm: LLM) -> Iterator[dict[str, int]]:
         yield counts
 
 
-def main() -> None:
-    parser = options(__doc__, per_group=1, max_tokens=48)
-    parser.add_argument("streams", type=Path, metavar="STREAMS")
-    parser.add_argument("--model")
-    parser.add_argument("--draft-model")
-    given = parser.parse_args()
+def measured(given: Namespace) -> dict[str, Any]:
+    """Return a row for each way; the first RUN is the folder of the streams."""
     rows = []
     with LLM(given.model, draft_model=given.draft_model or "default", backend="native") as llm:
         prompts = first_of_each_group(load_prompts(), given.per_group)
@@ -86,7 +87,7 @@ def main() -> None:
         ways = [(way, streams) for way in WAYS for streams in (0, 1)]
         for way, streams in track(ways, "ways", console=err):
             spec = f"mirror-sd({WAYS[way]}"
-            spec += f",streams='{given.streams / HEAD}')" if streams else ")"
+            spec += f",streams='{given.runs[0] / HEAD}')" if streams else ")"
             with counted(llm) as counts:
                 made = [
                     llm.complete([one], decoder=spec, temperature=0, max_tokens=given.max_tokens)[0]
@@ -101,10 +102,12 @@ def main() -> None:
                 "equal": sum(a.token_ids == b.token_ids for a, b in zip(made, plain, strict=True)),
             })  # fmt: skip
         model = llm.model
-    show(rows, COLUMNS, width=100)
     drafting = given.draft_model or model
-    facts = stamped(model=model, draft_model=drafting, max_tokens=given.max_tokens, ways=rows)
-    save(facts, given.out)
+    return stamped(model=model, draft_model=drafting, max_tokens=given.max_tokens, ways=rows)
+
+
+def main() -> None:
+    tabulate(options(__doc__, per_group=1, max_tokens=48, draft_model=""), COLUMNS, measured)
 
 
 if __name__ == "__main__":
