@@ -24,6 +24,7 @@ from paradecode.core.decoder import (
     Store,
     TokenSequence,
 )
+from paradecode.core.errors import InvalidInput
 from paradecode.core.network import Array, Network, Op
 from paradecode.core.tree import EMPTY
 from paradecode.methods.draft.verifiers.coupled import coupled
@@ -169,17 +170,23 @@ class LoraDrop:
     only the prompt and earlier refreshes. The skipped layer's output is its output at the last
     refresh, plus a LoRA of its present input. Nothing verifies the tokens.
 
-    The first and the last layer always run.
+    The first and the last layer always run. ``window`` has no usual value: none that was measured
+    keeps 95 % of plain decoding's answers and is faster at once.
 
     When: the LoRA was made by ``paradecode train lora-drop``, the model is large, and some loss of
     quality is acceptable.
     """
 
     adapters: str = local_path("file of `train lora-drop`")
-    window: int = parameter(3, 0, 1 << 10, "tokens between two that run all layers; 0 drops none")
+    window: int = parameter(
+        -1, -1, 1 << 10, "tokens between two that run all layers; 0 drops none; must be given"
+    )
 
     def __post_init__(self) -> None:
         self.trained = DropAdapters.needed("lora-drop", self.adapters, ADAPTERS)
+        if self.window < 0:
+            fix = "write window=N, the number with which the LoRA was trained; 0 drops no layer"
+            raise InvalidInput("lora-drop.window", "", fix)
         self.outputs: dict[int, Array] = {}  # Layer -> its output at the last refresh.
 
     def decode(self, seq: TokenSequence) -> Steps:
