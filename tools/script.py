@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Mapping
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,8 @@ from rich.table import Table
 
 from paradecode_lab.measure.machine import Stamp, stamp
 from paradecode_lab.measure.result_files import write_json
+from paradecode_lab.measure.tables import Column, markdown
+from tools.pages.marked import put
 
 REPOSITORY = Path(__file__).parents[1]
 OUT = REPOSITORY / "bench" / "out"
@@ -42,6 +44,29 @@ def options(description: str | None, **defaults: Any) -> ArgumentParser:
     for name, default in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     return parser
+
+
+def tabulate(
+    parser: ArgumentParser,
+    columns: Sequence[Column[Row]],
+    measured: Callable[[Namespace], dict[str, Any]],
+) -> None:
+    """Measure, or read the result in a first RUN that is a JSON file; print, save and insert it.
+
+    The parser gets the options ``RUN...``, ``--model`` and ``--into PAGE``. The rows of the result
+    are in its field ``ways``, and PAGE has marks named as the JSON file.
+    """
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN")
+    parser.add_argument("--model")
+    parser.add_argument("--into", type=Path, help="a page with marks named as the JSON")
+    given = parser.parse_args()
+    known = bool(given.runs) and given.runs[0].suffix == ".json"
+    made = json.loads(given.runs[0].read_text("utf-8")) if known else measured(given)
+    table = markdown(columns, made["ways"])
+    print(table)
+    save(made, given.out)
+    if given.into:
+        put(given.into, (given.out or given.runs[0]).stem, f"\n{table}\n")
 
 
 def show(rows: Iterable[Row], columns: Columns, width: int | None = None) -> None:

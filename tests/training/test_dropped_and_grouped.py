@@ -83,13 +83,14 @@ def test_a_model_without_an_inner_layer_is_refused(folder):
 def test_groups_follow_the_entropies():
     assert lengths([], 4) == []
     assert lengths([0.01] * 9, 4) == [4, 4, 1]
+    assert lengths([0.01, 0.01, 0.004, 0.02, 0.004], 4, 0.005) == [1, 2, 2]
     assert lengths([1.0, 0.29, 0.29, 0.31, 0.04, 0.1], 4) == [3, 2, 1]
     assert lengths([0.01, 0.04, 2.0, 0.5, 0.59, 0.7], 3) == [2, 3, 1]
 
 
 def test_groups_of_training_are_those_of_decoding(folder, tmp_path):
     """Training with full groups must give the engine's log-probabilities of its tokens."""
-    made, texts = HamburgerObjective(open_model(str(folder)), 3, 2, 0, CPU), counting(5)
+    made, texts = HamburgerObjective(open_model(str(folder)), 3, 2, 0.05, 0, CPU), counting(5)
     with torch.no_grad():
         generator = torch.Generator().manual_seed(0)
         for name, tensor in made.parts.items():
@@ -117,7 +118,7 @@ def test_groups_of_training_are_those_of_decoding(folder, tmp_path):
 def test_it_learns_to_write_groups(folder, tmp_path, monkeypatch):
     """A model whose groups all have the full length learns to count, three tokens a row."""
     monkeypatch.setattr("paradecode_lab.training.retraining.hamburger.LOW", 100.0)
-    made, texts = HamburgerObjective(open_model(str(folder)), 3, 1, 0, CPU), counting()
+    made, texts = HamburgerObjective(open_model(str(folder)), 3, 1, 0.05, 0, CPU), counting()
     plan = RetrainingPlan(steps=150, batch=8, rate=5e-3)
     Retraining(plan, made, texts).run(tmp_path, lambda: False, lambda *_: None)
     with LLM(tmp_path / "model", threads=1) as llm:

@@ -33,7 +33,7 @@ Make = Callable[[Checkpoint], Objective]
 OF_TOKENS: dict[str, Make] = {
     "first": lambda base: FirstObjective(base, 4, 0.0, 0, CPU),
     "lora-drop": lambda base: LoraDropObjective(base, 4, 0.5, 2, 0, CPU),
-    "hamburger": lambda base: HamburgerObjective(base, 3, 2, 0, CPU),
+    "hamburger": lambda base: HamburgerObjective(base, 3, 2, 0.05, 0, CPU),
     "nested": lambda base: NestedObjective(base, (2, 4), 0, CPU),
 }
 """Objectives whose loss is a mean over the answers' tokens."""

@@ -128,15 +128,17 @@ class TokenSequence(Protocol):
     def about(self, model: str = TARGET) -> ModelFacts:
         """Return the facts about a model. Raises DecoderError if no model has that name."""
 
-    def head(self, path: str, vocabulary: int = 0, dtype: str = "q8") -> Head:
-        """Load the draft head in the folder ``path`` for the target; a folder is read only once.
+    def head(self, path: str, vocabulary: int = 0, dtype: str = "q8", model: str = TARGET) -> Head:
+        """Load the draft head in the folder ``path``; a folder is read only once.
 
         Args:
             vocabulary: number of tokens that the head can propose; 0 means all.
             dtype: format of its matrices, ``q8`` or ``q4``, if the backend quantizes them.
+            model: the model that the head is for. A head of another model than the target must have
+                all of its tensors.
 
         Raises:
-            InvalidModel: the folder has no head, or the head does not fit the target.
+            InvalidModel: the folder has no head, or the head does not fit the model.
         """
 
     def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:

@@ -119,7 +119,7 @@ class Resources:
             self.load = Load(self.correction.curve, costs)
         self.stores = LearnedStores(self.limits.learned_bytes)
         self._reserved = 0
-        self._heads: dict[tuple[str, int, str], Head] = {}
+        self._heads: dict[tuple[str, int, str, str], Head] = {}
 
     @property
     def unreserved(self) -> int:
@@ -176,21 +176,22 @@ class Resources:
         """Return the number of slots for the draft rows of a request; 0 if it keeps forks."""
         return 0 if request.forks else self.limits.draft_tokens
 
-    def head(self, path: str, vocabulary: int, dtype: str) -> Head:
+    def head(self, path: str, vocabulary: int, dtype: str, model: str = TARGET) -> Head:
         """Return a draft head, which is read and packed at the first call; raises InvalidModel."""
-        found = self._heads.get((path, vocabulary, dtype))
+        found = self._heads.get(key := (path, vocabulary, dtype, model))
         if found is None:
             from paradecode.models.heads import build_head, read_head
 
             def target(name: str) -> Array:
-                if name not in self.weights:
-                    raise InvalidModel(name, path, "the head lacks it, and so does the target")
+                if name not in self.weights or model != TARGET:
+                    raise InvalidModel(name, path, f"the head lacks it, and so does the {model}")
                 return self.weights[name].float32()
 
-            found = build_head(read_head(path), self.config, target, vocabulary).held_in(dtype)
+            config = self.models[model].config
+            found = build_head(read_head(path), config, target, vocabulary).held_in(dtype)
             while len(self._heads) >= MOST_HEADS:
                 del self._heads[next(iter(self._heads))]
-            self._heads[path, vocabulary, dtype] = found
+            self._heads[key] = found
             place = self.heads or self.models[TARGET]
             if isinstance(place, RunsHeads):
                 place.pack(found)

@@ -106,8 +106,8 @@ class LiveSequence(LiveOutput):
             gives_attention=gives_attention(backend),
         )
 
-    def head(self, path: str, vocabulary: int = 0, dtype: str = "q8") -> Head:
-        return self._resources.head(path, vocabulary, dtype)
+    def head(self, path: str, vocabulary: int = 0, dtype: str = "q8", model: str = TARGET) -> Head:
+        return self._resources.head(path, vocabulary, dtype, model)
 
     def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
         weights = self._resources.weights

@@ -9,6 +9,7 @@ from toys import attend_causally, check_refused, decoded, in_float64
 
 from by_hand import attended, normed, sigmoid, silu, turned
 from paradecode.backends import open_backend
+from paradecode.backends.interface import PAGE
 from paradecode.core.decoder import TARGET
 from paradecode.core.sampling import SamplingParams
 from paradecode.engine.engine import Engine
@@ -127,6 +128,23 @@ def engine() -> Engine:
     base = open_model(MODEL)
     backend = open_backend("torch", base.config, base.weights, dtype="fp64", threads=1)
     return Engine({TARGET: backend}, limits_of(), weights=base.weights)
+
+
+def test_a_group_takes_one_slot_of_the_cache(path):
+    """Keys and values take a slot for each row, and the pages of so many slots."""
+    eng, prompt, ran = engine(), list(range(20, 59)), []
+    backend = eng.models[TARGET]
+    run = backend.forward
+    backend.forward = lambda spans: ran.append(spans[0]) or run(spans)
+    params = SamplingParams(max_tokens=60, ignore_eos=True)
+    spec = f"hamburger(parts='{path}',confidence=0.02)"
+    assert len(decoded(eng, prompt, spec, params)) == 60
+    rows = [span for span in ran if span.layers is None]
+    written = [slot for span in rows for slot in span.slots.tolist()]
+    assert written == [*range(len(prompt) - 1 + len(rows) - 1)]
+    assert len(rows) - 1 < 40
+    assert len(rows[-1].pages) == -(-len(written) // PAGE) < -(-(len(prompt) + 60) // PAGE)
+    assert rows[-1].positions[-1] > written[-1] + 20  # The places are still those of the tokens.
 
 
 def test_another_worker_goes_on_with_the_same_groups(path):

@@ -8,6 +8,7 @@ import pytest
 from toys import check_refused, check_resumed, check_rows_are_its_own, in_float64, requests
 
 from paradecode.core.decoder import TARGET
+from paradecode.core.errors import InvalidInput
 from paradecode.llm import LLM
 from paradecode.methods.retrained.layers import DropAdapters
 from paradecode.methods.specs import parse
@@ -105,17 +106,22 @@ def test_without_a_window_it_is_plain_decoding(of_toy):
 
 def test_what_every_method_promises(of_toy):
     only = ("mixed-methods", "cancelled-neighbour")
-    for case in cases(f"lora-drop(adapters='{of_toy}')", deep, kinds=("toy",), only=only):
+    for case in cases(f"lora-drop(adapters='{of_toy}',window=3)", deep, kinds=("toy",), only=only):
         case.run()
 
 
 def test_rows_with_holes_are_not_reused_by_others(of_toy):
-    check_rows_are_its_own(f"lora-drop(adapters='{of_toy}')", deep, requests()[::3])
+    check_rows_are_its_own(f"lora-drop(adapters='{of_toy}',window=3)", deep, requests()[::3])
 
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_another_worker_goes_on_with_the_same_holes(of_toy, cached):
-    check_resumed(f"lora-drop(adapters='{of_toy}')", deep, requests()[::4], cached)
+    check_resumed(f"lora-drop(adapters='{of_toy}',window=3)", deep, requests()[::4], cached)
+
+
+def test_the_window_must_be_given(of_toy):
+    with pytest.raises(InvalidInput, match=r"lora-drop\.window: .* write window=N"):
+        parse(f"lora-drop(adapters='{of_toy}')")()
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
@@ -132,4 +138,4 @@ def test_files_that_do_not_fit_are_refused(tmp_path, of_toy):
         refused[path] = "inner layers"
     replace(good, facts={**good.facts, "rank": 4}).save(tmp_path / "thin")
     refused[tmp_path / "thin"] = "wrong shape"
-    check_refused("lora-drop(adapters='{}')", refused)
+    check_refused("lora-drop(adapters='{}',window=3)", refused)

@@ -178,12 +178,13 @@ def hamburger(
     learning: RetrainingOptions,
     group: int = option(4, "Let a group have at most this many tokens.", min=2, max=64),
     blocks: int = option(2, "Number of layers of the small decoder.", min=1, max=64),
+    low: float = option(0.05, "Entropy in nats below which a token joins a group.", min=0, max=100),
 ) -> None:
     """Train HAMburger, a copy of a model that reads and writes groups of tokens. Ctrl-C saves."""
     need_torch()
     from paradecode_lab.training.retraining.hamburger import HamburgerObjective
 
-    objective = partial(HamburgerObjective, most=group, blocks=blocks, seed=learning.seed)
+    objective = partial(HamburgerObjective, most=group, blocks=blocks, low=low, seed=learning.seed)
     use = f"--model {output / 'model'} --decoder \"hamburger(parts='{output}/parts.safetensors')\""
     _train("token groups", output, learning, objective, use)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paradecode.core.decoder import DRAFT, TARGET, Forward, ModelFacts, Reply, TokenSequence
+from paradecode.core.errors import InvalidInput
 from paradecode.core.layers import Layers, halves, work
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.methods.draft.contracts import LAST, DraftRows, Nodes, Seconds
@@ -116,11 +117,15 @@ class PathRows:
 
     def forward(
         self, paths: Sequence[Path], *, beside: Path = (), hidden: tuple[int, ...] = (),
-        logits: bool = True,
+        logits: bool = True, streams: NDArray[np.float32] = NO_STATES,
     ) -> Forward:  # fmt: skip
         """Return the forward that runs the missing rows of ``beside`` and ``paths``, in this order.
 
         Its logits, if wanted, follow each of ``paths``. The caller must run the forward.
+
+        Args:
+            streams: float32 [S, hidden size], trained prompt tokens that also run after each path;
+                their logits follow those of the path. Only as many run as there is room for.
         """
         text, lead, first = NO_TOKENS, 0, self.taken
         if not self.slots:
@@ -137,17 +142,45 @@ class PathRows:
                 under.append(self.slots[path[:end]])
                 self.slots[path[: end + 1]] = self.taken
                 self.taken += 1
-        above = np.array(under, np.int32)
+        given, said = self._streams(paths, streams), list[int]()
+        for path in paths:
+            said.append(self.slots[path])
+            for _ in range(len(given) // len(paths)):
+                tokens.append(-1)
+                under.append(said[-1])
+                said.append(self.taken)
+                self.taken += 1
+        above, text = np.array(under, np.int32), text[lead:]
         tree = TokenTree(np.array(tokens, np.int32), np.maximum(above - first, ROOT))
-        text = text[lead:]
-        rows = [len(text) + self.slots[path] - first for path in paths] if logits else []
+        rows = [len(text) + slot - first for slot in said] if logits else []
         # With ``logits`` None, a prompt may be run in pieces.
         usual = rows == [*range(max(len(text) - 1, 0), len(text) + len(tree))]
         wanted = None if usual else np.array(rows, np.int32)
         return Forward(
             text, tree=tree, under=above, layers=self.layers, visible=self.visible, logits=wanted,
-            hidden=hidden, model=self.model,
+            hidden=hidden, given=given if len(given) else None, model=self.model,
         )  # fmt: skip
+
+    def _streams(self, paths: Sequence[Path], streams: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the inputs of the prompt rows after ``paths``, equally many after each."""
+        room = self.seq.room_for(self.model) - max(map(len, paths))
+        each = max(min((self.seq.scratch - self.taken) // len(paths), room), 0)
+        return np.tile(streams[:each], (len(paths), 1))
+
+
+def streams_of(seq: TokenSequence, folder: str) -> NDArray[np.float32]:
+    """Return the draft model's prompt tokens, float32 [S, hidden size]; none without a folder.
+
+    Raises:
+        InvalidInput, InvalidModel: the folder has no prompt tokens, or not of this draft model.
+    """
+    if not folder:
+        return NO_STATES
+    found = seq.head(folder, model=DRAFT).prompts
+    if found is None:
+        fix = "name the folder of `paradecode train head ppd`, trained for the draft model"
+        raise InvalidInput("streams", folder, fix)
+    return found
 
 
 class LevelRows:

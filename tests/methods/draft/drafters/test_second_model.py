@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_models import engine, permuted, serve, spelling
+from small_models import PROMPT, backend, engine, permuted, serve, spelling
 
+from paradecode.backends.interface import Span
 from paradecode.backends.native.machine import default_threads
 from paradecode.core.errors import InvalidInput
 from paradecode.core.vocabulary import Vocabulary
@@ -14,6 +15,7 @@ from paradecode.engine.engine import Engine, Limits
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
 from paradecode.methods.specs import parse
+from paradecode.models.heads.files import HeadFile, write_head
 from paradecode.models.tiny import tiny_checkpoint
 from paradecode.testing.toy import ToyBackend
 from tiny_folder import write_folder
@@ -87,6 +89,44 @@ def test_mirror_begins_the_next_block_with_what_it_ran_ahead():
         assert sequence.stats.forwards == tokens  # The draft is always wrong.
         ran.append(len(spans))
     assert ran[1] - ran[0] == 16 * 4
+
+
+@pytest.mark.parametrize("candidates", [0, 2])
+def test_streams_draft_several_tokens_a_forward(candidates, tmp_path):
+    """Mirror-SD's blocks are those of a plain reading of the streams, in as few draft forwards."""
+    eng, model, embed = engine(TARGET, TARGET), backend(TARGET), TARGET[1]["embed"].float32()
+    model.reserve(1)
+    prompts = embed[[11, 70]]
+    write_head(HeadFile("ppd", {"prompt_embeddings": prompts}), tmp_path, {})
+
+    def streamed(text, count, made=()):
+        made = [*made]
+        while len(made) < count:
+            streams = prompts[: count - len(made) - 1]
+            rows = np.concatenate([embed[[*text, *made]], streams])
+            at, none = np.arange(len(rows), dtype=np.int32), np.empty(0, np.int32)
+            said = at[len(rows) - len(streams) - 1 :]
+            span = Span(none, at, at, np.full(len(at), -1, np.int32), 0, said, embeddings=rows)
+            made += model.forward([span])[0].logits.argmax().tolist()
+        return made
+
+    spans, run = [], eng.models["draft"].forward
+    eng.models["draft"].forward = lambda each: spans.append(each) or run(each)
+    sizes = f"num_speculative_tokens=5,candidates={candidates},depth=1.0"
+    spec = f"mirror-sd({sizes},streams='{tmp_path}')"
+    (sequence,) = serve(eng, [spec], max_tokens=40, ignore_eos=True)
+    text, left = list(PROMPT), streamed(PROMPT, 5)[1:]  # Drafted while the prompt was read.
+    for number, step in enumerate(sequence.trace):
+        block = streamed(text, 5, left if number == 1 else ())
+        if len(text) < 40:  # Near the end there is no room for all streams.
+            assert step.tree.tokens.tolist() == (block if number else [])
+        text += step.tokens
+    assert len(text) == 48
+    assert {0, 1} <= {step.accepted for step in sequence.trace}
+    # Five tokens need two forwards of three rows, where one token a forward needs five.
+    assert len(spans) <= (2 if candidates else 4) * len(sequence.trace)
+    plain, sampled = serve(eng, ["greedy", spec], temperature=0.8)
+    assert sampled.output == plain.output
 
 
 @pytest.mark.parametrize("method", ["mirror-sd", "pearl", "draft-model(budget=fixed)"])

@@ -35,23 +35,24 @@ PARTS = "parts.safetensors"
 LOW, RATIO = 0.05, 0.3
 """Limits of the entropy with which a token joins the group before it.
 
-LOW is in nats. RATIO is relative to the highest entropy in the group. An entropy below one of the
-limits suffices. Higher limits make longer groups.
+LOW is in nats, and the usual limit of the training. RATIO is relative to the highest entropy in the
+group. An entropy below one of the limits suffices. Higher limits make longer groups.
 """
 STOP = 0.5
 """Weight of the loss for the ends of groups."""
 
 
-def lengths(entropies: Iterable[float], most: int) -> list[int]:
+def lengths(entropies: Iterable[float], most: int, low: float = LOW) -> list[int]:
     """Return how many tokens each group has, by the paper's rule ``decreasing_v2``.
 
     Args:
         entropies: entropy at each token, in nats.
         most: the most tokens of a group.
+        low: entropy below which a token joins any group, in nats.
     """
     made, highest = list[int](), 0.0
     for value in entropies:
-        if made and made[-1] < most and (value < LOW or value < RATIO * highest):
+        if made and made[-1] < most and (value < low or value < RATIO * highest):
             made[-1] += 1
             highest = max(highest, value)
         else:
@@ -67,18 +68,21 @@ class HamburgerObjective(Objective):
         checkpoint: a model from a folder or a GGUF file; the result is written in its precision.
         most: the most tokens of a group.
         blocks: number of layers of the small decoder that unrolls groups.
+        low: entropy below which a token joins any group; see :func:`lengths`.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, most: int, blocks: int, seed: int, device: torch.device
-    ) -> None:
+        self, checkpoint: Checkpoint, most: int, blocks: int, low: float, seed: int,
+        device: torch.device,
+    ) -> None:  # fmt: skip
         config, width = checkpoint.config, checkpoint.config.hidden_size
         check_base(config)
         self.sizes = {
             "layers": config.layers, "hidden_size": width, "most": most, "blocks": blocks,
             "heads": gcd(config.heads, width // 2), "inner": config.intermediate_size,
         }  # fmt: skip
-        super().__init__(checkpoint, device, "hamburger", **self.sizes)
+        super().__init__(checkpoint, device, "hamburger", low=low, **self.sizes)
+        self.low = low
         self.model = Transformer(config, checkpoint.weights, torch.float32, device)
         self.before = copy(self.model)
         self.before.w = {name: tensor.clone() for name, tensor in self.model.w.items()}
@@ -105,7 +109,7 @@ class HamburgerObjective(Objective):
         entropies = spread(-(logs.exp() * logs).sum(-1), rows.answers)
         made = []
         for text, (start, end) in enumerate(zip(rows.start.tolist(), rows.end.tolist())):
-            sizes = lengths(entropies[text, start:end].tolist(), self.sizes["most"])
+            sizes = lengths(entropies[text, start:end].tolist(), self.sizes["most"], self.low)
             stops = start + np.cumsum(sizes)
             made += [(text, stop - size, stop) for size, stop in zip(sizes, stops.tolist())]
         return torch.tensor(made, device=self.device)

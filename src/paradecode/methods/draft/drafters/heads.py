@@ -241,7 +241,7 @@ class FlexDraft(HeadDrafter):
     The paper computes a block after every draft token during the verification (at small batches),
     or one block after it (at large ones). The guesses are the same. Here it is one block after it,
     run as a head that holds copies of these layers and keeps their keys and values of the text a
-    second time.
+    second time. A measured bound in ``docs/methods.md`` says what the other mode could save.
 
     When: there is such a checkpoint, and the target is so large that a few of its layers are a
     small part of it.

@@ -13,9 +13,9 @@ from paradecode.core.logits import Logits
 from paradecode.core.tree import TokenTree
 from paradecode.methods.draft.candidates import candidates
 from paradecode.methods.draft.contracts import MAX_DRAFT
-from paradecode.methods.draft.source import Path, PathRows
+from paradecode.methods.draft.source import NO_STATES, Path, PathRows, streams_of
 from paradecode.methods.draft.verifiers import coupled
-from paradecode.methods.parts import choice, method, parameter
+from paradecode.methods.parts import choice, local_path, method, parameter
 
 Correction = tuple[int, int]
 """A pair (r, c): the target accepts r tokens of the chain and then emits c."""
@@ -33,9 +33,12 @@ class ChainDraft:
         tokens, own: the chain's tokens in the target's ids and in the draft model's ids.
         said: for each token of the chain, the logits from which it was chosen.
         ended: whether the draft model cannot continue the chain.
+        streams: float32 [S, hidden size], prompt tokens of the draft model; each forward drafts up
+            to S tokens more than one.
     """
 
     seq: TokenSequence
+    streams: NDArray[np.float32] = field(default_factory=NO_STATES.copy)
     tokens: list[int] = field(default_factory=list)
     own: list[int] = field(default_factory=list)
     said: list[Logits] = field(default_factory=list)
@@ -58,11 +61,13 @@ class ChainDraft:
         """Whether the draft model has room for the chain."""
         return self.seq.room_for(DRAFT) > len(self.tokens)
 
-    def add(self, logits: Logits, before: Sequence[int] = ()) -> bool:
-        """Append the likeliest next token to the chain; return False if the target lacks it.
+    def add(self, logits: Logits, before: Sequence[int] = ()) -> None:
+        """Append the likeliest next token to the chain, which ends where the target lacks it.
 
         ``before`` holds the tokens (target ids) between the last committed token and the chain.
         """
+        if self.ended:
+            return
         vocabulary = self.seq.about(DRAFT).vocabulary
         path = [*before, *self.tokens]
         own, ids, chance = candidates(self.seq, logits, [path], 1, vocabulary)
@@ -71,13 +76,17 @@ class ChainDraft:
             self.said.append(logits)
             self.own.append(int(own[0, 0]))
             self.tokens.append(int(ids[0, 0]))
-        return not self.ended
 
     def extend(self, count: int) -> Generator[Forward, Reply, None]:
         """Draft until the chain has ``count`` tokens, or as many as there is room for."""
-        while not self.ended and len(self.tokens) < min(count, self.seq.scratch) and self.fits:
-            reply = yield self._rows.forward([tuple(self.own)])
-            self.add(reply.logits)
+        count = min(count, self.seq.scratch)
+        spare = self.seq.scratch - count  # Prompt rows leave the chain its slots.
+        while not self.ended and len(self.tokens) < count and self.fits:
+            streams = self.streams[: count - len(self.tokens) - 1][:spare]
+            reply = yield self._rows.forward([tuple(self.own)], streams=streams)
+            spare -= reply.logits.shape[0] - 1
+            for row in range(reply.logits.shape[0]):
+                self.add(reply.logits.select([row]))
 
     def guesses(self, width: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Return the draft model's candidates at each place of the chain.
@@ -97,22 +106,24 @@ class ChainDraft:
     ) -> Generator[Forward, Reply, list[ChainDraft]]:
         """Draft a chain of ``count`` tokens, or fewer if there is no room, after each correction.
 
-        All chains grow together, one token in each forward.
+        All chains grow together, by as many tokens in each forward.
         """
-        found = [(ChainDraft(self.seq), place, token) for place, token in corrections]
+        found = [(ChainDraft(self.seq, self.streams), *each) for each in corrections]
         live, room = found, min(self.seq.scratch, self.seq.room_for(DRAFT))
-        for _ in range(count):
+        while live and len(live[0][0].tokens) < count:
             paths: list[Path] = []
             for chain, place, token in live:
                 own = own_id(self.seq, token)
                 assert own is not None
                 paths.append((*self.own[:place], own, *chain.own))
-            reply = yield self._rows.forward(paths, beside=tuple(self.own))
-            live = [
-                each for row, each in enumerate(live)
-                if each[0].add(reply.logits.select([row]), [*self.tokens[: each[1]], each[2]])
-            ]  # fmt: skip
-            if not live or self._rows.taken + len(live) > room:
+            streams = self.streams[: count - len(live[0][0].tokens) - 1]
+            reply = yield self._rows.forward(paths, beside=tuple(self.own), streams=streams)
+            each = reply.logits.shape[0] // len(live)
+            for row in range(reply.logits.shape[0]):
+                chain, place, token = live[row // each]
+                chain.add(reply.logits.select([row]), [*self.tokens[:place], token])
+            live = [one for one in live if not one[0].ended]
+            if self._rows.taken + each * len(live) > room:
                 break
         return [chain for chain, _, _ in found]
 
@@ -184,8 +195,13 @@ class Mirror:
 
     An early exit of the target announces, for each place of the block, which tokens it is likely to
     put there. While the target runs its remaining layers, the draft model drafts a block after each
-    of these corrections. If the outcome is among them, the next block is there already. The paper's
-    draft model has streaming heads; this one drafts one token per forward.
+    of these corrections. If the outcome is among them, the next block is there already.
+
+    With ``streams`` the draft model drafts several tokens in each forward (speculative streaming):
+    rows of trained embeddings after a token guess the tokens further on. In the paper the streams
+    enter before the last layers, and are trained together with the draft model. Here they are PPD's
+    prompt tokens, which enter before the first layer, and ``paradecode train head ppd --model
+    DRAFT`` trains them alone.
 
     When: as ``pearl``, and the draft model runs many rows in little more time than one.
     """
@@ -194,9 +210,10 @@ class Mirror:
     candidates: int = parameter(2, 0, 16, "corrections that are prepared for each position")
     announce: str = choice("target", ("target", "draft"), "which model proposes the corrections")
     depth: float = parameter(0.5, 0.0, 1.0, "share of the layers before the early exit")
+    streams: str = local_path("folder of the draft model's prompt tokens (`train head ppd`)")
 
     def decode(self, seq: TokenSequence) -> Steps:
-        draft = ChainDraft(seq)
+        draft = ChainDraft(seq, streams_of(seq, self.streams))
         while not seq.finished:
             tree = draft.tree(seq.room - 1)
             verify, likely = yield from self._announced(seq, draft, tree)
