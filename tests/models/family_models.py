@@ -379,7 +379,7 @@ def _stored(
     outside = {own: stored for stored, own in GGUF_OUTSIDE.items()}
     joined = {each.split("+")[0]: each for each in _JOINED.get(family.name, ())}
     later = {part for each in joined.values() for part in each.split("+")[1:]}
-    tensors = _together(tensors)
+    tensors = together(tensors)
     for name, tensor in tensors.items():
         base = name.removesuffix(".bias")
         end = ".bias" if base != name else ""
@@ -395,7 +395,7 @@ def _stored(
         yield f"blk.{layer}.{inside[whole]}{kind}", np.concatenate(rows)
 
 
-def _together(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def together(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the tensors with those of all experts of a layer in one."""
     made, experts = dict[str, np.ndarray](), dict[str, list[np.ndarray]]()
     for name, tensor in tensors.items():
