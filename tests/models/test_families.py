@@ -32,7 +32,7 @@ from paradecode.models.gguf_file import read_gguf
 from paradecode.models.mixture import Mixture
 from paradecode.models.safetensors_dir import read_weights
 
-SEEING = ("Gemma3", "Gemma4", "Mistral3")
+SEEING = ("Gemma3", "Gemma4", "Mistral3", "Qwen3_5")
 """Models that also see pictures, of which the text part opens."""
 FOLDERS = [name for name, case in CASES.items() if case.folder is not None]
 GGUF = [name for name, case in CASES.items() if case.gguf is not None]

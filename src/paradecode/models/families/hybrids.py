@@ -1,4 +1,4 @@
-"""Families whose layers keep a state: LFM2, Mamba-2, Granite 4 hybrid, Qwen3-Next, Qwen3.5."""
+"""Families whose layers keep a state: LFM2, Mamba-2, Granite 4, Bamba, Qwen3-Next and 3.5."""
 
 from __future__ import annotations
 
@@ -178,6 +178,25 @@ def _experts_of(values: Metadata) -> Feed | None:
     return Feed(0, mixture=mixture)
 
 
+def _bamba(values: Metadata) -> Fields:
+    """Bamba: Mamba-2, and a few layers with attention, of which half of each head is rotated."""
+    attends = values.get("attn_layer_indices") or []
+    if not isinstance(attends, list):
+        raise InvalidModel("attn_layer_indices", attends, "give a list of indices of layers")
+    if values.flag("mamba_proj_bias"):
+        raise InvalidModel("mamba_proj_bias", True, "only projections without biases are known")
+    values.setdefault("partial_rotary_factor", 0.5)
+    if values.get("mamba_d_head") == "auto":
+        inner = values.whole("mamba_expand", 2, 1) * values.whole("hidden_size")
+        values["mamba_d_head"] = inner // values.whole("mamba_n_heads", None, 1)
+    attention = attention_of(values, rope_of(values, head_sizes(values)[2]))
+    mixer = _mamba2_part(values, "mamba_", "mamba_d_state", "mamba_n_groups")
+    feed = feed_of(values, bias=values.flag("mlp_bias"))
+    return common(values, tuple(
+        Layer((attention if index in attends else mixer, feed)) for index in layers_of(values)
+    ))  # fmt: skip
+
+
 _MAMBA = {
     "in_proj": "state_z+state_v+state_k+state_q+state_a", "out_proj": "state_o",
     "conv1d": "state_v_taps+state_k_taps+state_q_taps", "norm": "state_gain",
@@ -301,6 +320,24 @@ FAMILIES = (
             "ssm.group_count": "n_groups", "ssm.time_step_rank": "num_heads",
             "attention.layer_norm_rms_epsilon": "layer_norm_epsilon",
         },
+    ),
+    Family(
+        "bamba", _bamba, ("Bamba",), ("bamba",),
+        defaults={
+            "vocab_size": 128000, "hidden_size": 4096, "intermediate_size": 14336,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 262144,
+            "mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_n_groups": 1,
+            "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": True,
+            "mamba_proj_bias": False, "tie_word_embeddings": False, "attention_bias": False,
+        },
+        nullable=frozenset({"num_key_value_heads"}),
+        names={
+            **LLAMA_NAMES, "input_layernorm": "mixer_norm", "pre_ff_layernorm": "mlp_norm",
+            **{f"feed_forward.{name}_proj": name for name in ("gate", "up", "down")},
+            **{f"mamba.{name}": own for name, own in _MAMBA.items()},
+        },
+        outside={**LLAMA_OUTSIDE, "model.final_layernorm": "norm"},
     ),
     Family(
         "granitehybrid", _granite_hybrid, ("GraniteMoeHybrid",), ("granitemoehybrid",),
