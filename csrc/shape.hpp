@@ -96,6 +96,7 @@ struct StateShape {
   int width = 0;  // taps of a convolution; 0: none
   bool tap_bias = false;
   bool unit = false;
+  bool tiled = false;
   float scale = 1.0F;
   bool skip = false;
   Gate gate = Gate::None;

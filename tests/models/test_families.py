@@ -22,6 +22,7 @@ from family_models import (
     write_gemma4,
 )
 from gguf_writing import write_gguf
+from state_files import FILES, write_states
 
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidModel
@@ -31,7 +32,7 @@ from paradecode.models.gguf_file import read_gguf
 from paradecode.models.mixture import Mixture
 from paradecode.models.safetensors_dir import read_weights
 
-SEEING = ("Gemma3", "Gemma4", "Mistral3")
+SEEING = ("Gemma3", "Gemma4", "Mistral3", "Qwen3_5")
 """Models that also see pictures, of which the text part opens."""
 FOLDERS = [name for name, case in CASES.items() if case.folder is not None]
 GGUF = [name for name, case in CASES.items() if case.gguf is not None]
@@ -40,7 +41,7 @@ GGUF = [name for name, case in CASES.items() if case.gguf is not None]
 def test_every_family_has_a_case() -> None:
     assert {family.name for family in FAMILIES} == {*CASES}
     for family in FAMILIES:
-        if family.name != "gemma4":  # It has a test of its own.
+        if family.name not in ("gemma4", *FILES):  # They have tests of their own.
             assert bool(family.gguf) == (CASES[family.name].gguf is not None), family.name
 
 
@@ -68,6 +69,15 @@ def test_folders_are_read_as_transformers_reads_them(tmp_path: Path, family: str
 def test_gguf_files_are_read_as_llama_cpp_reads_them(tmp_path: Path, family: str) -> None:
     write_family(tmp_path / "m.gguf", family)
     check_gguf(tmp_path / "m.gguf", 1e-3 if CASES[family].gelu else 1e-5)
+
+
+@pytest.mark.parametrize("family", FILES)
+def test_gguf_files_with_states_are_read_as_llama_cpp_reads_them(
+    tmp_path: Path, family: str
+) -> None:
+    config = write_states(tmp_path / "m.gguf", family)
+    assert config.keeps_states
+    check_gguf(tmp_path / "m.gguf", 1e-5)
 
 
 def test_mixtral_is_read_as_llama_cpp_reads_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from paradecode.models.checkpoint import Checkpoint, with_chat
 from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.families import BY_GGUF, BY_NAME, Family
 from paradecode.models.families.family import half_split, separated
-from paradecode.models.families.gguf import facts_of, own_name
+from paradecode.models.families.gguf import facts_of, layers_in, own_name
 from paradecode.models.gguf_experts import NAMES, mixture_of, single
 from paradecode.models.gguf_header import Header, TensorInfo, read_header
 from paradecode.models.gguf_tokenizer import optional, templates_of, tokenizer_from_header
@@ -157,7 +157,11 @@ def _canonical_names(architecture: str, header: Header) -> dict[str, str]:
     """Return canonical name -> name in the file; an unknown tensor is an error."""
     names: dict[str, str] = {}
     if (family := BY_GGUF.get(architecture)) is not None:
+        count = layers_in(architecture, header)
         for name in header.tensors:
+            index = name.split(".")[1] if name.startswith("blk.") else ""
+            if index.isdecimal() and int(index[:8]) >= count:
+                continue  # Layers that guess a second token.
             own = own_name(family, name)
             if own in names:
                 raise InvalidModel(name, "twice", "another tensor has the same meaning")
@@ -238,8 +242,8 @@ def _config_of(
     if "embed" not in names:
         raise InvalidModel("token_embd.weight", None, "the file lacks it; get a complete file")
     fields = header.fields
-    heads = fields.whole(f"{architecture}.attention.head_count", None, 1, 1 << 16)
-    usual = fields.whole(f"{architecture}.embedding_length", None, 1) // heads
+    heads = fields.whole(f"{architecture}.attention.head_count", None, 0, 1 << 16)
+    usual = fields.whole(f"{architecture}.embedding_length", None, 1) // max(heads, 1)
     size = fields.whole(f"{architecture}.attention.key_length", usual)
     rope = rope_in(architecture, header, fields.whole(f"{architecture}.rope.dimension_count", size))
     values = facts_of(family, architecture, header, {*names}, rope)

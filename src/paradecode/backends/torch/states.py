@@ -127,7 +127,10 @@ def recur(
 
     def of_head(values: Tensor) -> Tensor:
         """Return [..., H, x] of values [..., G, x] of key heads, or of values [..., H, x]."""
-        return values.repeat_interleave(heads // values.shape[-2], -2)
+        times = heads // values.shape[-2]
+        if part.tiled:
+            return values.repeat(*(1,) * (values.ndim - 2), times, 1)
+        return values.repeat_interleave(times, -2)
 
     def start(page: int, path: NDArray[np.int64]) -> Tensor:
         """Return the state behind ``page`` pages of a path."""

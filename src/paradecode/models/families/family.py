@@ -6,6 +6,7 @@ the same names, so that each family has one function from facts to layers.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -295,11 +296,13 @@ def _placed(
         if attention is not None and attention.rope is not None:
             heads = attention.heads if part == "q" else attention.kv_heads
             tensor = tensor.rows(half_split(heads, attention.head_dim, attention.rope.dim))
-    if part in ("state_decay", "state_skip", "state_dt_bias"):
+    if part in ("state_decay", "state_skip", "state_dt_bias", "state_gain"):
         own_values = tensor.float32().reshape(-1)
         if folder and part == "state_decay":  # The logarithm of the negative is stored.
             own_values = -np.exp(own_values)
         tensor = Tensor(own_values, own_values.shape, Kind.F32)
+    if own.endswith("shared.gain"):
+        tensor = Tensor(tensor.data.reshape(1, -1), (1, math.prod(tensor.shape)), tensor.kind)
     gain = part.endswith("norm") or part.startswith("after_")
     if folder and family.less_one and gain:
         gains = tensor.float32() + 1
