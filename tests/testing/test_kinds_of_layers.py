@@ -64,8 +64,9 @@ EXACT = [
     if method.guarantee == "exact" and method.training == "none" and name != "greedy"
     and method.family == "autoregressive" and method.build.__module__.startswith("paradecode.")
 ]  # fmt: skip
-FEW = ("prompt-lookup", "draft-model", "lookahead")
-"""Methods of the first tier: a path that is looked up, a tree of a model, and two windows."""
+FEW = ("prompt-lookup", "draft-model", "lookahead", "del")
+"""Methods of the first tier: a path that is looked up, a tree of a model, n-grams of the target's
+guesses, and its own first layers."""
 
 
 @cache

@@ -43,7 +43,7 @@ def families() -> str:
     masked = ", ".join(f"`{name}`" for name in MASKED)
     stored = [name for name in INTERLEAVED if name not in (*ARCHITECTURES.values(), "qwen3moe")]
     found = ", ".join(f"`{name}`" for name in stored)
-    lines.append(f"| diffusion | {masked}, `DiffusionGemmaForBlockDiffusion` | {found} |")
+    lines.append(f"| diffusion | {masked} | {found} |")
     return "\n".join(lines)
 
 

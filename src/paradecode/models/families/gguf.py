@@ -55,7 +55,8 @@ def own_name(family: Family, stored: str) -> str:
         return family.gguf_names.get(module, GGUF_OUTSIDE[module]) + end
     prefix, _, rest = module.partition(".")
     index, _, part = rest.partition(".")
-    known = family.gguf_names.get(part, GGUF_NAMES.get(part))
+    named = {**GGUF_NAMES, **family.gguf_names}
+    known = named.get(part if kind in ("weight", "bias") else f"{part}.{kind}")
     if known is not None and known + end == "router.bias":
         known, end = "router.logit_bias", ""
     if known == "state_dt_bias":
@@ -93,7 +94,8 @@ def facts_of(
     }
     values |= family.gguf_defaults
     for key, own in {**FACTS, **family.gguf_facts}.items():
-        given = header.fields.get(f"{architecture}.{key}")
+        general = key.startswith("diffusion.")
+        given = header.fields.get(key if general else f"{architecture}.{key}")
         if given is not None:
             values[own] = _one(f"{architecture}.{key}", given)
     attends = values.get("num_key_value_heads")
