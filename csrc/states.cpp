@@ -57,11 +57,11 @@ class LineagePlanner {
       : in_(input),
         name_("spans[" + std::to_string(index) + "]."),
         store_(store),
-        base_(input.states.base),
-        known_(input.context - base_ * kPage) {}
+        base_(input.states.base) {}
 
   void plan(SpanLineage& out, Places& places) {
     check();
+    known_ = in_.context - base_ * kPage;
     out.rows = static_cast<int>(in_.rows);
     out.state = in_.states.state;
     if (out.state >= 0) places.read_slots.insert(out.state);
@@ -187,7 +187,7 @@ class LineagePlanner {
   std::string name_;
   const StateStore& store_;
   std::int64_t base_;
-  std::int64_t known_;
+  std::int64_t known_ = 0;  // cached rows from the first page on
   std::map<std::vector<std::int32_t>, int> starts_;
 };
 
