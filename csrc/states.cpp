@@ -79,6 +79,7 @@ class LineagePlanner {
     });
     for (std::int64_t k = 0; k < in_.rows; ++k) add_path(k, out);
     out.path_at.push_back(static_cast<std::int64_t>(out.paths.size()));
+    check_parents(out);
     out.starts.emplace_back();
     out.start.resize(static_cast<std::size_t>(in_.rows));
     for (const std::int32_t row : out.order)
@@ -145,6 +146,18 @@ class LineagePlanner {
     if (!whole)
       throw InvalidInput(name_ + "mask", row,
                          "layers with a state need one row at each position before a row's own");
+  }
+
+  void check_parents(const SpanLineage& out) const {
+    for (int row = 0; row < out.rows; ++row) {
+      const int before = out.depth(row) - 1;
+      const std::int64_t parent = before < 0 ? -1 : out.path(row)[before] - known_ - in_.tail_count;
+      if (parent < 0) continue;
+      const std::int32_t* path = out.path(static_cast<int>(parent));
+      if (!std::equal(path, path + before, out.path(row)))
+        throw InvalidInput(name_ + "mask", std::int64_t{row},
+                           "a row must see what the row at the position before its own sees");
+    }
   }
 
   // The state behind `pages` pages of a path.

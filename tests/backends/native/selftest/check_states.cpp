@@ -326,6 +326,10 @@ void check_refused(Model& model) {
   refuse("mask", [](Rows& bad) { bad.positions[2] = 44; });
   refuse("mask", [](Rows& bad) { bad.mask.assign(25, 1); });
   refuse("mask", [](Rows& bad) { bad.mask.assign(25, 0); });
+  refuse("mask", [](Rows& bad) {  // Row 3 sees row 1, and row 2 before it sees row 0 there.
+    bad.positions = {37, 37, 38, 39, 40};
+    bad.mask = {1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1};
+  });
   refuse("slots", [](Rows& bad) {
     bad.pages.push_back(8);  // Its records lie where the span's own lie.
     bad.states.records.push_back(bad.states.records[2]);
