@@ -42,6 +42,12 @@ class StatePools:
         self.states = PagePool(2 * batch + pages + idle, most_idle=idle)
 
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the states that sequences hold, or that only the prefix cache keeps."""
+        return (self.states.held + self.states.idle) * self.state_bytes
+
+
 @dataclass
 class _Plan:
     """States that a forward writes, which a sequence takes over when all layers have run.
