@@ -14,6 +14,7 @@ int main() {
   check_forward();
   check_screen();
   check_gemma();
+  check_states();
   check_steps();
   check_networks();
   check_heads();

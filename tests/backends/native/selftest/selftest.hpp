@@ -22,6 +22,7 @@ void check_heads();
 void check_logits();
 void check_networks();
 void check_screen();
+void check_states();
 void check_steps();
 void check_team();
 
