@@ -24,6 +24,7 @@ void check_networks();
 void check_screen();
 void check_steps();
 void check_team();
+void measure_rows();
 
 // Ends the program unless `condition` holds.
 void require(bool condition, const char* what);
