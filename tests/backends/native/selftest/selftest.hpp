@@ -25,6 +25,7 @@ void check_screen();
 void check_states();
 void check_steps();
 void check_team();
+void measure_rows();
 
 // Ends the program unless `condition` holds.
 void require(bool condition, const char* what);
