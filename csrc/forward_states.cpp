@@ -78,8 +78,7 @@ void Forward::project_pieces(Member& member, const Norm& norm,
   for (const Piece& piece : pieces) {
     if (piece.weight->panels == 0) continue;
     units += piece.weight->panels / 2;
-    const Needs own = needs({piece.weight->format});
-    forms = {forms.integers || own.integers, forms.floats || own.floats};
+    forms.add(piece.weight->format);
   }
   with_input(member, plan_.rows, width_, forms, normed(norm), units * blocks_of(plan_.rows),
              [&](int chunk, const Activations& input) {

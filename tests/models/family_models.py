@@ -142,7 +142,8 @@ CASES = {
     ),
     "mamba2": Case(
         "Mamba2", {**_STATES, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16,
-                   "state_size": 8, "n_groups": 2, "conv_kernel": 4}, None,
+                   "state_size": 8, "n_groups": 2, "conv_kernel": 4,
+                   "time_step_limit": [0.3, 0.9]}, None,
     ),
     "bamba": Case(
         "Bamba",

@@ -48,15 +48,14 @@ def own_name(family: Family, stored: str) -> str:
     module, _, kind = stored.rpartition(".")
     end = ".bias" if kind == "bias" else ""
     if kind not in ("weight", "bias"):
-        module = stored  # Numbers of heads, such as ``ssm_a``.
+        module = stored  # Such as ``ssm_a`` and ``ffn_gate_inp.scale``.
     if module in _ASIDE:
         return ""
     if module in GGUF_OUTSIDE:
         return family.gguf_names.get(module, GGUF_OUTSIDE[module]) + end
     prefix, _, rest = module.partition(".")
     index, _, part = rest.partition(".")
-    named = {**GGUF_NAMES, **family.gguf_names}
-    known = named.get(part if kind in ("weight", "bias") else f"{part}.{kind}")
+    known = family.gguf_names.get(part, GGUF_NAMES.get(part))
     if known is not None and known + end == "router.bias":
         known, end = "router.logit_bias", ""
     if known == "state_dt_bias":
