@@ -134,7 +134,7 @@ BUDGETS = {
     "lab.measure.certificate": 990,
     "lab.measure.suites": 1400,
     "lab.measure.tune": 370,
-    "lab.measure.plan": 600,
+    "lab.measure.plan": 810,
     "lab.measure.report": 860,
     "lab.training": 6410,
     "lab": 0,

@@ -15,8 +15,8 @@ from paradecode.engine.cost import CostCurve
 from paradecode.models.config import uniform
 from paradecode.models.mixture import Mixture
 from paradecode.models.tiny import KINDS, tiny_checkpoint
-from paradecode_lab.measure.plan.described import MEASURED, Device, Link, Placed, Plan
-from paradecode_lab.measure.plan.forecast import WIDTHS, Forecast, Work
+from paradecode_lab.measure.plan.described import MEASURED, Device, Link, PlacedLayers, Plan
+from paradecode_lab.measure.plan.forecast import WIDTHS, PlanForecast, Work
 from paradecode_lab.measure.plan.pieces import FEED, anatomy_of, by_bits
 
 LAYERS = 4
@@ -30,13 +30,13 @@ FAST = Device(bandwidth=1e9, operations=1e18)
 SLOW = Device(bandwidth=1e18, operations=1e9)
 
 
-def forecast(plan: Plan, **work: float) -> Forecast:
-    return Forecast(plan, MODEL, build(Work, {"passes": 1, **work}))
+def forecast(plan: Plan, **work: float) -> PlanForecast:
+    return PlanForecast(plan, MODEL, build(Work, {"passes": 1, **work}))
 
 
 def halves(**machines: Device) -> Plan:
     first, last = machines
-    stages = (Placed(first, "0-1"), Placed(last, "2-3"))
+    stages = (PlacedLayers(first, "0-1"), PlacedLayers(last, "2-3"))
     return Plan(machines, stages, (Link((first, last), 1e6, 0.25),))
 
 
@@ -90,7 +90,7 @@ def test_states_cross_the_link_and_the_token_comes_back():
 
 
 def test_attention_apart_visits_the_machines_by_turns():
-    stages = (Placed("a", "0-3", "attention"), Placed("f", "0-3", "feed"))
+    stages = (PlacedLayers("a", "0-3", "attention"), PlacedLayers("f", "0-3", "feed"))
     plan = Plan({"a": FAST, "f": FAST}, stages, (Link(("a", "f"), 1e9),), head="a")
     assert [machine for machine, _ in plan.visits(MODEL.pieces)] == ["a", "f"] * 4 + ["a"]
     held = forecast(plan, context=100).memory
@@ -119,9 +119,9 @@ def test_a_draft_model_elsewhere_takes_its_time():
     })  # fmt: skip
     small = anatomy_of(CONFIG.altered(layers=1), by_bits(16))
     work = Work(context=100, passes=1, acceptance=0.5)
-    free = Forecast(replace(plan, draft=None), MODEL, work).outcome(3)
-    alone = Forecast(Plan({"one": FAST}), small, work).outcome(1)
-    found = Forecast(plan, MODEL, work, small).outcome(3)
+    free = PlanForecast(replace(plan, draft=None), MODEL, work).outcome(3)
+    alone = PlanForecast(Plan({"one": FAST}), small, work).outcome(1)
+    found = PlanForecast(plan, MODEL, work, small).outcome(3)
     sent = 0.125 + 4 * 3 / 1e6
     assert found.first == pytest.approx(free.first + 2 * alone.first + sent, rel=1e-9)
 
@@ -138,7 +138,7 @@ def test_measured_times_are_shared_by_the_layers_and_read_again():
     sent = 0.25 + 4 * 64 / 1e6
     assert found.first == pytest.approx(2 * 1 + 8 + 16 + 5 + sent)
     with pytest.raises(InvalidInput, match=r"machines\.a\.bandwidth"):
-        Forecast(again, replace(MODEL, name="other"), Work())
+        PlanForecast(again, replace(MODEL, name="other"), Work())
 
 
 SPEEDS = {"bandwidth": 1e9, "operations": 1e9}
@@ -171,7 +171,7 @@ TWO = {"machines": {"a": SPEEDS, "b": SPEEDS}}
 ])  # fmt: skip
 def test_a_wrong_plan_is_refused_by_the_name_of_its_field(described, said):
     with pytest.raises(InvalidInput, match=said):
-        Forecast(build(Plan, described), MODEL, Work(passes=2)).outcomes()
+        PlanForecast(build(Plan, described), MODEL, Work(passes=2)).outcomes()
 
 
 @pytest.mark.parametrize(("work", "said"), [

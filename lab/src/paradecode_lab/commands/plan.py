@@ -10,8 +10,8 @@ from paradecode.cli.console import out, print_json
 from paradecode.cli.options import Json, ModelName, argument, grouped, option
 
 if TYPE_CHECKING:
-    from paradecode_lab.measure.plan.forecast import Forecast, Outcome
-    from paradecode_lab.measure.plan.processes import Compared
+    from paradecode_lab.measure.plan.forecast import PlanForecast, PlanOutcome
+    from paradecode_lab.measure.plan.processes import SplitRun
 
 
 @grouped
@@ -43,7 +43,7 @@ def plan(
     """
     from paradecode.core.checks import build, json_object
     from paradecode_lab.measure.plan.described import Plan
-    from paradecode_lab.measure.plan.forecast import Forecast, Work
+    from paradecode_lab.measure.plan.forecast import PlanForecast, Work
     from paradecode_lab.measure.plan.pieces import opened
     from paradecode_lab.measure.plan.processes import HERE, compared, measured_here
 
@@ -52,12 +52,12 @@ def plan(
     target, draft = opened("model", model, bits), None
     if read.draft and read.draft.model:
         draft = opened("draft.model", read.draft.model, draft_bits)
-    found: Compared | None = None
+    found: SplitRun | None = None
     if run:
         found, read = compared(read, model, target, work)
     else:
         read = measured_here(read, model, target, work, draft)
-    forecast = Forecast(read, target, work, draft)
+    forecast = PlanForecast(read, target, work, draft)
     outcomes = forecast.outcomes()
     if as_json:
         record: dict[str, Any] = {"model": target.name, **forecast.record(outcomes)}
@@ -71,7 +71,7 @@ def plan(
         out.print(line, highlight=False, soft_wrap=True)
 
 
-def _show(forecast: Forecast, outcomes: list[Outcome]) -> None:
+def _show(forecast: PlanForecast, outcomes: list[PlanOutcome]) -> None:
     """Print the machines, the outcomes, and whether drafts pay."""
     from paradecode.cli.tables import print_table
     from paradecode_lab.measure.plan.pieces import ATTENTION, EMBED, FEED, HEAD

@@ -130,7 +130,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedLayers:
     """Layers on a machine.
 
     Attributes:
@@ -144,7 +144,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Drafting:
+class DraftingMachine:
     """The machine that drafts, and the model with which it does.
 
     Attributes:
@@ -184,10 +184,10 @@ class Plan:
     """
 
     machines: Mapping[str, Device] = checked(_devices)
-    stages: tuple[Placed, ...] = checked(_tuple(Placed), ())
+    stages: tuple[PlacedLayers, ...] = checked(_tuple(PlacedLayers), ())
     links: tuple[Link, ...] = checked(_tuple(Link), ())
     head: str = checked(text(MOST_NAME), "")
-    draft: Drafting | None = checked(maybe(nested(Drafting)), None)
+    draft: DraftingMachine | None = checked(maybe(nested(DraftingMachine)), None)
 
     def __post_init__(self) -> None:
         for index, link in enumerate(self.links):
@@ -227,7 +227,7 @@ class Plan:
         owners: dict[tuple[int, str], str] = {}
         kinds = {(piece.layer, piece.kind) for piece in pieces}
         only = next(iter(self.machines))
-        for index, stage in enumerate(self.stages or (Placed(only, f"0-{layers - 1}"),)):
+        for index, stage in enumerate(self.stages or (PlacedLayers(only, f"0-{layers - 1}"),)):
             for layer in numbers(stage.layers, layers, f"stages[{index}].layers"):
                 for kind in (ATTENTION, FEED) if stage.part == "all" else (stage.part,):
                     if (layer, kind) in owners:

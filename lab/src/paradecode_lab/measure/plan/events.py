@@ -28,7 +28,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Played:
+class Simulated:
     """What happened.
 
     Attributes:
@@ -52,7 +52,7 @@ def play(
     back: Sequence[Leg] = (),
     room: int | None = None,
     behind: int = 0,
-) -> Played:
+) -> Simulated:
     """Simulate items that each go several times along the way.
 
     Args:
@@ -98,4 +98,4 @@ def play(
         free[station.server] = max(now, free[station.server]) + taken
         busy[station.server] += taken
         arrive(free[station.server] + station.delay, item, leg + 1)
-    return Played(tuple(map(tuple, ends)), dict(busy))
+    return Simulated(tuple(map(tuple, ends)), dict(busy))

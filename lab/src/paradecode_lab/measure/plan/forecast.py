@@ -10,7 +10,7 @@ from typing import Any
 from paradecode.core.checks import attributes, checked, number, whole
 from paradecode.core.errors import InvalidInput
 from paradecode_lab.measure.plan.described import Plan
-from paradecode_lab.measure.plan.events import Leg, Played, play
+from paradecode_lab.measure.plan.events import Leg, Simulated, play
 from paradecode_lab.measure.plan.pieces import Anatomy, Piece
 
 ROW_BYTES, TOKEN_BYTES = 4, 4
@@ -18,7 +18,7 @@ ROW_BYTES, TOKEN_BYTES = 4, 4
 WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of rows of a forward that are tried: a token and its draft."""
 MOST_LEGS = 4_000_000
-"""Most visits of a simulation; more take minutes."""
+"""The largest number of visits of a simulation; more take minutes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlanOutcome:
     """The simulation of a plan with one number of rows.
 
     Attributes:
@@ -80,7 +80,7 @@ class Outcome:
         return max(self.busy, key=self.busy.__getitem__)
 
 
-class Forecast:
+class PlanForecast:
     """A plan for a model and its work, and what the simulation says about them.
 
     Args:
@@ -123,7 +123,7 @@ class Forecast:
                 raise InvalidInput(f"machines.{machine}.memory", device.memory, fix)
         return found
 
-    def outcome(self, rows: int) -> Outcome:
+    def outcome(self, rows: int) -> PlanOutcome:
         """Simulate passes of so many rows of each sequence."""
         work = self.work
         way, back = self._way(rows)
@@ -135,7 +135,7 @@ class Forecast:
                       behind=1 if work.queue else 0)  # fmt: skip
         return self._outcome(rows, played)
 
-    def _outcome(self, rows: int, played: Played) -> Outcome:
+    def _outcome(self, rows: int, played: Simulated) -> PlanOutcome:
         work, tokens = self.work, self.work.tokens(rows)
         spans = [own[-1] - own[0] for own in played.ends]
         between = sum(len(own) - 1 for own in played.ends)
@@ -143,9 +143,9 @@ class Forecast:
         a_pass = sum(spans) / between if between else first
         made = tokens * work.batch * sum(map(len, played.ends))
         busy = {name: taken / played.seconds for name, taken in played.busy.items()}
-        return Outcome(rows, tokens, first, a_pass / tokens, made / played.seconds, busy)
+        return PlanOutcome(rows, tokens, first, a_pass / tokens, made / played.seconds, busy)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[PlanOutcome]:
         """Return the outcome of the work, or those of more and more rows if drafts are tried."""
         return [
             self.outcome(rows) for rows in (WIDTHS if self.work.acceptance else (self.work.rows,))
@@ -192,7 +192,7 @@ class Forecast:
         link = self.plan.link(start, end)
         return [Leg(f"{start}>{end}", lambda _: nbytes / link.bandwidth, link.latency)]
 
-    def record(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    def record(self, outcomes: Sequence[PlanOutcome]) -> dict[str, Any]:
         """Return the work, the plan and the outcomes, as JSON."""
         best = max(outcomes, key=lambda each: each.a_second)
         return {

@@ -93,7 +93,7 @@ def layers_of(pieces: Sequence[Piece]) -> Layers:
     )
 
 
-class Fleet:
+class Processes:
     """The processes. Each has the whole model in memory, and threads of its own.
 
     Args:
@@ -127,7 +127,7 @@ class Fleet:
         for connection in (each for pair in ends.values() for each in pair):
             connection.close()
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -349,10 +349,10 @@ def measured_here(
     drafts = plan.draft.machine if draft and plan.draft else ""
     lacking = [own for own, _ in plan.visits(model.pieces) if _unknown(plan, own, model)]
     if lacking:
-        with Fleet(name, _threads(plan, lacking), _room(work), 1) as fleet:
+        with Processes(name, _threads(plan, lacking), _room(work), 1) as fleet:
             plan = _timed(plan, fleet, model, work)
     if draft and plan.draft and _unknown(plan, drafts, draft):
-        with Fleet(plan.draft.model, _threads(plan, [drafts]), _room(work), 1) as fleet:
+        with Processes(plan.draft.model, _threads(plan, [drafts]), _room(work), 1) as fleet:
             plan = _timed(plan, fleet, draft, work)
     return plan
 
@@ -370,7 +370,7 @@ def _room(work: Work) -> int:
     return work.context + work.passes + max(WIDTHS[-1], work.rows)
 
 
-def _timed(plan: Plan, fleet: Fleet, model: Anatomy, work: Work) -> Plan:
+def _timed(plan: Plan, fleet: Processes, model: Anatomy, work: Work) -> Plan:
     """Return the plan with measured times of the processes, and of links that it does not have."""
     contexts = sorted({work.context, work.context + work.passes})
     rows = WIDTHS if work.acceptance else sorted({1, work.rows})
@@ -385,7 +385,7 @@ def _timed(plan: Plan, fleet: Fleet, model: Anatomy, work: Work) -> Plan:
 
 
 @dataclass(frozen=True)
-class Compared:
+class SplitRun:
     """A run in processes: its times, and whether its tokens are those of one process."""
 
     a_token: float
@@ -393,7 +393,7 @@ class Compared:
     equal: bool
 
 
-def compared(plan: Plan, name: str | None, model: Anatomy, work: Work) -> tuple[Compared, Plan]:
+def compared(plan: Plan, name: str | None, model: Anatomy, work: Work) -> tuple[SplitRun, Plan]:
     """Run a plan here, and once more in one process; returns the plan with its measured times.
 
     Raises:
@@ -413,11 +413,11 @@ def compared(plan: Plan, name: str | None, model: Anatomy, work: Work) -> tuple[
     random = np.random.default_rng(0)
     prompts = random.integers(0, config.vocab_size, (work.flights, work.context)).tolist()
     threads = _threads(plan, [machine for machine, _ in visits])
-    with Fleet(name, threads, _room(work), work.flights) as fleet:
+    with Processes(name, threads, _room(work), work.flights) as fleet:
         plan = _timed(plan, fleet, model, work)
         fleet.fly(visits, prompts, 2)  # The first forwards take memory.
         apart = fleet.fly(visits, prompts, work.passes)
     alone = {ALONE: sum(threads.values())}
-    with Fleet(name, alone, _room(work), work.flights) as fleet:
+    with Processes(name, alone, _room(work), work.flights) as fleet:
         whole = fleet.fly([(ALONE, model.pieces)], prompts, work.passes)
-    return Compared(apart.a_token, apart.a_second, apart.tokens == whole.tokens), plan
+    return SplitRun(apart.a_token, apart.a_second, apart.tokens == whole.tokens), plan
