@@ -90,14 +90,6 @@ std::vector<int> read_hidden(nb::handle hidden, const std::string& field, int to
   return out;
 }
 
-// Returns a whole number of 32 bits.
-std::int64_t read_number(nb::handle value, const std::string& field) {
-  const std::optional<std::int64_t> found = whole_number(value);
-  if (!found || *found < -1 || *found > (std::int64_t{1} << 30))
-    throw InvalidInput(field, shown(value), "give a whole number");
-  return *found;
-}
-
 void expect_pair(nb::handle value, const std::string& field, Py_ssize_t size) {
   if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != size)
     throw InvalidInput(field, shown(value), "give a tuple of " + std::to_string(size));
@@ -105,6 +97,15 @@ void expect_pair(nb::handle value, const std::string& field, Py_ssize_t size) {
 
 nb::object item(nb::handle tuple, Py_ssize_t index) {
   return nb::borrow(PyTuple_GET_ITEM(tuple.ptr(), index));
+}
+
+}  // namespace
+
+std::int64_t read_number(nb::handle value, const std::string& field) {
+  const std::optional<std::int64_t> found = whole_number(value);
+  if (!found || *found < -1 || *found > (std::int64_t{1} << 30))
+    throw InvalidInput(field, shown(value), "give a whole number");
+  return *found;
 }
 
 StateInput read_states(nb::handle states, const std::string& where) {
@@ -128,8 +129,6 @@ StateInput read_states(nb::handle states, const std::string& where) {
   }
   return out;
 }
-
-}  // namespace
 
 WindowTables read_windows(nb::handle windows, const std::string& field) {
   WindowTables out;

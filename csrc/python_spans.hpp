@@ -27,6 +27,12 @@ struct SpanArrays {
 // Reads Span.windows. Throws InvalidInput, which names the field.
 WindowTables read_windows(nb::handle windows, const std::string& field);
 
+// Reads Span.states, or None. Throws InvalidInput; `where` comes before the field's name.
+StateInput read_states(nb::handle states, const std::string& where);
+
+// A whole number from -1 to 2^30. Throws InvalidInput.
+std::int64_t read_number(nb::handle value, const std::string& field);
+
 // Reads Span.layers: None (all `total` layers), or a tuple or list of numbers of layers and of
 // halves, (number, "attention" or "mlp"). Throws InvalidInput, which names the field.
 std::vector<LayerPart> read_layers(nb::handle layers, int total);

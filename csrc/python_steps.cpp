@@ -239,14 +239,28 @@ void define_steps(nb::module_& module) {
            nb::arg("hidden"), nb::arg("state").none(), nb::arg("experience").none())
       .def(
           "hold",
-          [](StepSequence& self, nb::handle pages, nb::handle windows) {
+          [](StepSequence& self, nb::handle pages, nb::handle windows, nb::handle states,
+             nb::sequence own) {
             Tokens held = copied(pages, "pages");
             WindowTables tables = read_windows(windows, "windows");
+            StateInput read = read_states(states, "");
+            std::vector<std::int64_t> slots;
+            for (nb::handle slot : own) slots.push_back(read_number(slot, "own_states"));
+            if (read.given)
+              expect_range("own_states", static_cast<std::int64_t>(slots.size()), 2, 64);
             const InUse use({&self});
             self.pages = std::move(held);
             self.windows = std::move(tables);
+            self.states = std::move(read);
+            self.own_states = std::move(slots);
           },
-          nb::arg("pages"), nb::arg("windows") = nb::dict())
+          nb::arg("pages"), nb::arg("windows") = nb::dict(), nb::arg("states") = nb::none(),
+          nb::arg("own_states") = nb::tuple())
+      .def_prop_ro("state",
+                   [](StepSequence& self) {
+                     const InUse use({&self});
+                     return std::pair(self.states.base, self.states.state);
+                   })
       .def("learned", [](StepSequence& self) -> std::optional<PythonState> {
         const InUse use({&self});
         if (self.lookup == nullptr) return std::nullopt;

@@ -158,8 +158,23 @@ class Steps {
       span.context = length(sequence) - 1;
       span.logits = rows_.data();
       span.hidden = sequence.hidden;
+      span.states = sequence.states;
+      span.states.writes.clear();
+      if (next_base(sequence) > sequence.states.base)
+        span.states.writes.emplace_back(next_base(sequence), free_state(sequence));
     }
     return model_.forward(spans, layers_, argmax_);
+  }
+
+  // The page that begins behind the row of the last token, which is kept in any case.
+  static std::int64_t next_base(const StepSequence& sequence) {
+    return sequence.states.given ? length(sequence) / kPage : 0;
+  }
+
+  static std::int64_t free_state(const StepSequence& sequence) {
+    const auto& own = sequence.own_states;
+    return *std::find_if(own.begin(), own.end(),
+                         [&](std::int64_t slot) { return slot != sequence.states.state; });
   }
 
   // A row is kept if a token is committed behind it.
@@ -231,6 +246,11 @@ class Steps {
     for (std::size_t i = 0; i < step.parts.size(); ++i) {
       StepSequence& sequence = *in_.sequences[i];
       const auto& [drafted, tokens, logprobs, hidden] = step.parts[i];
+      if (next_base(sequence) > sequence.states.base) {
+        const std::int64_t slot = free_state(sequence);
+        sequence.states.base = next_base(sequence);
+        sequence.states.state = slot;
+      }
       if (sequence.lookup != nullptr)
         sequence.lookup->learn(drafted, static_cast<int>(tokens.size()) - 1);
       sequence.text.insert(sequence.text.end(), tokens.begin(), tokens.end());

@@ -24,10 +24,13 @@ struct StepSequence {
   bool scored = false;      // whether log-probabilities of its tokens are wanted
   std::vector<int> hidden;  // layers whose outputs are wanted for the rows that are kept
 
-  Tokens text;            // prompt and output; keys and values of all but the last token are stored
-  Tokens pages;           // the page table: no step writes beyond it
-  WindowTables windows;   // the page tables of layers with windows
-  std::int64_t room = 0;  // number of tokens that may still be committed
+  Tokens text;           // prompt and output; keys and values of all but the last token are stored
+  Tokens pages;          // the page table: no step writes beyond it
+  WindowTables windows;  // the page tables of layers with windows
+  StateInput states;     // where layers with a state read; `base` and `state` move on with the text
+  // State slots that nobody else reads, at least two, into which states are written in turn.
+  std::vector<std::int64_t> own_states;
+  std::int64_t room = 0;   // number of tokens that may still be committed
   std::int64_t steps = 0;  // number of steps that may still be made
   std::int64_t rows = 1;   // number of its rows in the last forward
   std::atomic_flag busy;   // set by the thread that uses it

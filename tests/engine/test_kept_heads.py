@@ -16,7 +16,7 @@ def test_no_more_heads_stay_open_than_are_kept(most, tmp_path, monkeypatch):
     paths = [random_head("medusa-own", backend.config, tmp_path / str(i), i) for i in range(4)]
     opened = [engine.head(path, 0, "q8") for path in paths]
     kept = paths[-most:]
-    assert [path for path, _, _ in engine._heads] == kept
+    assert [path for path, *_ in engine._heads] == kept
     for path, head in zip(paths, opened, strict=True):
         if path in kept:
             assert engine.head(path, 0, "q8") is head

@@ -47,8 +47,7 @@ def done(
 def stats(**changes: Any) -> WorkerStats:
     found = WorkerStats(
         id="s", running=3, waiting=2, waiting_tokens=99, batch=64, pages=2048, held_pages=30,
-        idle_pages=7, forwards=1000, steps=900, refused=1, 
-        memory_bytes=1 << 28,
+        idle_pages=7, forwards=1000, steps=900, refused=1, memory_bytes=1 << 28, state_bytes=5,
     )  # fmt: skip
     return replace(found, **changes)
 
@@ -176,6 +175,7 @@ def test_workers_are_shown_as_they_are_now() -> None:
     assert found["num_requests_running[model=smol,worker=1]"] == 0
     assert found["kv_pages_used[model=smol,worker=0]"] == 30
     assert found["kv_pages_cached[model=smol,worker=0]"] == 7
+    assert found["state_bytes[model=smol,worker=0]"] == 5
     assert found["engine_forwards_total[model=smol,worker=1]"] == 5
     assert found["http_responses_total[route=/v1/chat/completions,status=200]"] == 1
     later = values(metrics, {"smol": [None, stats(forwards=6)]})  # The first one does not answer.

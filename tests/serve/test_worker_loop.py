@@ -275,7 +275,7 @@ def test_questions(llm: LLM) -> None:
     served.give(Detokenize(id="d", tokens=[*found.tokens, 95]), AskStats(id="s"))
     text, stats = served.events[-2:]
     assert isinstance(text, DecodedText)
-    assert text.text == "hi!"
+    assert text.text == "hi!<mask>"
     assert isinstance(stats, WorkerStats)
     assert (stats.running, stats.waiting, stats.held_pages) == (0, 0, 0)
     assert stats.memory_bytes > 1 << 20

@@ -27,7 +27,7 @@ from paradecode.backends import open_backend
 from paradecode.models.catalogue import open_model
 from paradecode_lab.measure.machine import usable_cores
 from tools.figures.llama_cpp import opened
-from tools.figures.perplexity import COLUMNS, WINDOW, nll, peer_nll, row, text_ids
+from tools.figures.perplexity import COLUMNS, WINDOW, nll, peer_nll, row, text_ids, windows_of
 from tools.peers.environments import IK_LLAMA_CPP
 from tools.peers.formats import requantise
 from tools.script import options, save, show, stamped
@@ -66,12 +66,13 @@ def main() -> None:
     given = parser.parse_args()
     checkpoint = open_model(str(given.model))
     ids = text_ids(checkpoint, given.text, given.tokens)
+    windows = windows_of(checkpoint, ids, WINDOW)
     rows = json.loads(given.out.read_text("utf-8"))["formats"] if given.out.exists() else []
     with tempfile.TemporaryDirectory() as scratch:
         source, kept = Path(scratch) / "f16.gguf", given.out.with_suffix(".npy")
         requantise(given.model, source, Kind.F16, set(Kind) - {Kind.F32}, drawn_anew)
         if not kept.exists():
-            np.save(kept, native(source, "f32", ids))
+            np.save(kept, native(source, "f32", windows))
         reference = np.load(kept)
 
         def keep(name: str, weights: str, losses: np.ndarray) -> None:
@@ -89,8 +90,8 @@ def main() -> None:
             subprocess.run(command, check=True, capture_output=True)
             settings = {"model": str(file), "context": WINDOW, "repack": 0, "batch": WINDOW}
             worker = opened(IK_LLAMA_CPP, "ik_llama_cpp_worker.py", settings)
-            theirs = None if worker is None else peer_nll(worker, ids)
-            keep("native", name, native(file, "auto", ids))
+            theirs = None if worker is None else peer_nll(worker, windows)
+            keep("native", name, native(file, "auto", windows))
             if theirs is not None:
                 keep(PEER, name, theirs)
             file.unlink()
@@ -98,12 +99,12 @@ def main() -> None:
     show(rows, COLUMNS)
 
 
-def native(file: Path, dtype: str, ids: list[int]) -> np.ndarray:
+def native(file: Path, dtype: str, windows: list[list[int]]) -> np.ndarray:
     """Return float64 [N]: the loss of our core on each token, in nats."""
     checkpoint = open_model(str(file))
     backend = open_backend("native", checkpoint.config, checkpoint.weights, dtype=dtype)
     try:
-        return nll(backend, ids)
+        return nll(backend, windows)
     finally:
         backend.close()
 

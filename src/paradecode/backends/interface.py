@@ -299,8 +299,21 @@ class Stepper(Protocol):
             hidden: layers, from 0, whose outputs the steps return.
         """
 
-    def hold(self, pages: NDArray[np.int32], windows: Mapping[int, WindowPages]) -> None:
-        """Take the new page tables (see :class:`Span`); no step writes beyond their pages."""
+    def hold(
+        self, pages: NDArray[np.int32], windows: Mapping[int, WindowPages],
+        states: StatePages | None = None, own_states: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """Take the new page tables (see :class:`Span`); no step writes beyond their pages.
+
+        Args:
+            states: where layers with a state read, without writes.
+            own_states: at least two slots that nobody else reads. Steps write new states into one
+                that is not the current one.
+        """
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """The page whose first state is the current one, and its slot."""
 
     def leave(self) -> None:
         """Give the method what was learned since :meth:`enter`."""

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import CommittedStep, MakesSteps, StepsInput
+from paradecode.backends.interface import CommittedStep, MakesSteps, StatePages, StepsInput
 from paradecode.core.decoder import TARGET
 from paradecode.core.errors import DecoderError
 from paradecode.core.multi_step import MultiStep, StepsMade
 from paradecode.engine.cost import CostCorrection, Load
+from paradecode.engine.kv import KVCache
 from paradecode.engine.lowering import page_tables
 from paradecode.engine.resources import AHEAD, Resources
 from paradecode.engine.sequence import LiveSequence
@@ -46,7 +47,6 @@ class PendingSteps:
         self._most = 0 if asked.lookup is None else asked.lookup.most
         self.stepper = None
         fits = self._most <= resources.limits.draft_tokens
-        fits = fits and not backend.config.keeps_states
         if isinstance(backend, MakesSteps) and fits and sequence.simple:
             stops = np.array(sorted(sequence.stops), np.int32)
             scored = sequence.params.logprobs is not None
@@ -68,16 +68,24 @@ class PendingSteps:
             self.stepper.enter(sequence.tokens, sequence.room, most, sequence.last_rows, layers)
             self.entered, self._owned = True, 0
         wanted = cache.length + min(1 + self._most, sequence.room)
-        if wanted > self._owned:
+        if wanted > self._owned or not (cache.recalled is None or cache.recalled.owns_slots):
             self._owned = cache.length + min(AHEAD + self._most, sequence.room)
             cache.own(np.arange(cache.length, self._owned, dtype=np.int32))
-            self.stepper.hold(*page_tables(cache))
+            self.stepper.hold(*page_tables(cache), *self._states(cache))
+
+    def _states(self, cache: KVCache) -> tuple[StatePages | None, Sequence[int]]:
+        if cache.recalled is None:
+            return None, ()
+        return cache.recalled.hold(cache.length, self._owned)
 
     def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
         """Commit the steps, maybe none, of a call of the backend that began at ``begun``."""
         hidden: dict[int, NDArray[np.float32]] = {}
         if steps:
             self.sequence.follow(steps, begun)
+            recalled = self.sequence.caches[TARGET].recalled
+            if recalled is not None and self.stepper is not None:
+                recalled.follow(*self.stepper.state)
             rows = [step.hidden for step in steps if step.hidden is not None]
             if rows:
                 parts = np.split(np.concatenate(rows), len(self._hidden), axis=1)

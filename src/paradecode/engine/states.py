@@ -41,6 +41,11 @@ class StatePools:
         self.records = PagePool(pages)
         self.states = PagePool(2 * batch + pages + idle, most_idle=idle)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the states that sequences hold, or that only the prefix cache keeps."""
+        return (self.states.held + self.states.idle) * self.state_bytes
+
 
 @dataclass
 class _Plan:
@@ -67,6 +72,7 @@ class SequenceStates:
         self.base, self.slot = 0, -1
         self._pages: dict[int, int] = {}
         self._plan: _Plan | None = None
+        self._own_slots: list[int] = []
 
     def begin(self, page: int, key: bytes) -> None:
         """Start behind ``page`` published pages, at the state with this key."""
@@ -137,6 +143,32 @@ class SequenceStates:
         for slot in slots:
             self.pools.states.release(slot)
 
+    def hold(self, length: int, end: int) -> tuple[StatePages, list[int]]:
+        """Take what steps of the backend need for the rows ``length`` to ``end - 1``.
+
+        Returns:
+            What they read, and two slots for new states.
+        """
+        self._forget_plan()
+        self._give_up_slots()
+        self._own_slots = [self.pools.states.take(), self.pools.states.take()]
+        self._own(range(length // PAGE, -(-end // PAGE)))
+        return StatePages(self._table(), self.base, self.slot), self._own_slots
+
+    @property
+    def owns_slots(self) -> bool:
+        """Whether nobody shares the slots that :meth:`hold` has given."""
+        return all(map(self.pools.states.writable, self._own_slots))
+
+    def follow(self, base: int, slot: int) -> None:
+        """Record the state that steps of the backend have reached."""
+        if slot == self.slot:
+            return
+        if self.slot not in self._own_slots:
+            self._let_go(self.slot)
+        self.base, self.slot = base, slot
+        self._drop(page for page in list(self._pages) if page < base)
+
     def move(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         """Copy the records of the sequence's slots ``source`` to ``target``, all read first."""
         self._own(sorted({*(target // PAGE).tolist()}))
@@ -158,6 +190,7 @@ class SequenceStates:
     def release(self) -> None:
         """Give everything back."""
         self._forget_plan()
+        self._give_up_slots()
         self._drop(list(self._pages))
         self._let_go(self.slot)
         self.base, self.slot = 0, -1
@@ -165,7 +198,7 @@ class SequenceStates:
     def held(self) -> tuple[list[int], list[int]]:
         """Return the pages of records and the slots of states that the sequence holds."""
         slots = [] if self._plan is None else [*self._plan.slots.values()]
-        slots += [self.slot] if self.slot >= 0 else []
+        slots += {self.slot, *self._own_slots} - {-1}
         return list(self._pages.values()), slots
 
     def _own(self, touched: Sequence[int]) -> None:
@@ -193,6 +226,10 @@ class SequenceStates:
         if self._plan is not None:
             self.release_spare(self._plan.slots.values())
             self._plan = None
+
+    def _give_up_slots(self) -> None:
+        self.release_spare(slot for slot in self._own_slots if slot != self.slot)
+        self._own_slots = []
 
     def _let_go(self, slot: int) -> None:
         if slot >= 0:

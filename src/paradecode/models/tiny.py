@@ -88,20 +88,35 @@ def tiny_checkpoint(
         eos_tokens=(0,),
         **vars(recipe),
     )
+    return config, random_weights(config, seed, dtype, near_tie, sharpness)
+
+
+def random_weights(
+    config: ModelConfig,
+    seed: int = 0,
+    dtype: Kind = Kind.F32,
+    near_tie: bool = False,
+    sharpness: float = 4.0,
+) -> Weights:
+    """Draw the weights of a small model; the arguments are those of :func:`tiny_checkpoint`."""
     random = np.random.Generator(np.random.PCG64(seed))
     weights: dict[str, Tensor] = {}
     for name, shape in config.tensors().items():
         noise = random.standard_normal(shape, np.float32)
-        if name.endswith("norm"):
+        if name.endswith("norm") or ".after_" in name:
             weights[name] = Tensor(1 + np.float32(0.1) * noise, shape)
         elif name.endswith("bias"):
             weights[name] = Tensor(np.float32(0.1) * noise, shape)
+        elif name.endswith("decay"):
+            weights[name] = Tensor(-np.exp(np.float32(0.5) * noise), shape)
+        elif name.endswith(("taps", "skip", "gain")):
+            weights[name] = Tensor(np.float32(0.5) * noise, shape)
         else:
             if near_tie and name == ("embed" if config.tied_head else "head"):
                 noise[1::2] = noise[::2] * (1 + np.float32(1e-6) * noise[1::2])
             gain = sharpness if name in ("embed", "head") else _GAIN
             weights[name] = _stored(noise * np.float32(gain / np.sqrt(shape[-1])), dtype)
-    return config, weights
+    return weights
 
 
 def _stored(values: NDArray[np.float32], dtype: Kind) -> Tensor:

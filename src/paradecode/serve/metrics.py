@@ -180,6 +180,7 @@ GAUGES = (
     ("pages", "kv_pages", "Pages of K/V memory."),
     ("held_pages", "kv_pages_used", "Pages that live outputs hold."),
     ("idle_pages", "kv_pages_cached", "Pages that only the prefix cache keeps."),
+    ("state_bytes", "state_bytes", "Bytes of states of layers that keep one."),
     ("memory_bytes", "worker_memory_bytes", "Resident memory."),
 )
 COUNTERS = (

@@ -95,8 +95,13 @@ def checkpoint(kind: Kind, blur: float = 0.0) -> tuple[ModelConfig, Weights]:
     """
     config, weights = tiny_checkpoint(kind.architecture, near_tie=kind.near_tie)
     config = replace(config, context_length=CONTEXT)
-    if not blur:
-        return config, weights
+    return blurred(config, weights, blur) if blur else (config, weights)
+
+
+def blurred(
+    config: ModelConfig, weights: Weights, blur: float = 0.05
+) -> tuple[ModelConfig, Weights]:
+    """Return a draft model that often agrees with the model; see :func:`checkpoint`."""
     config = replace(config, mask_token=config.vocab_size - 1)
     random = np.random.default_rng(1)
     noisy = {}

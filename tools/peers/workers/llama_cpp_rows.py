@@ -79,12 +79,14 @@ class Rows:
     def nll(self, tokens: list[int]) -> list[float]:
         api.llama_memory_clear(self.memory, True)
         self.filled = None
-        self.decode([(token, 0, place) for place, token in enumerate(tokens)], True)
         losses = []
-        for row, token in enumerate(tokens[1:]):
-            logits = self.logits(row).astype(float)
-            top = logits.max()
-            losses.append(float(top + np.log(np.exp(logits - top).sum()) - logits[token]))
+        for start in range(0, len(tokens) - 1, BATCH):
+            part = tokens[start : start + BATCH]
+            self.decode([(token, 0, start + row) for row, token in enumerate(part)], True)
+            for row, token in enumerate(tokens[start + 1 : start + 1 + BATCH]):
+                logits = self.logits(row).astype(float)
+                top = logits.max()
+                losses.append(float(top + np.log(np.exp(logits - top).sum()) - logits[token]))
         return losses
 
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import CommittedStep, Curve, StepsInput, WindowPages
+from paradecode.backends.interface import CommittedStep, Curve, StatePages, StepsInput, WindowPages
 from paradecode.backends.native._core import CostCurve, Experience, Model, NgramTable, StepSequence
 from paradecode.core.logits import Warp
 from paradecode.core.multi_step import LookupState, MultiStep, Table
@@ -53,9 +53,14 @@ class NativeStepper:
         self.core.enter(text, room, steps, rows, hidden, tuple(state), experience)
 
     def hold(
-        self, pages: NDArray[np.int32], windows: Mapping[int, WindowPages] = NO_WINDOWS
-    ) -> None:
-        self.core.hold(pages, windows)
+        self, pages: NDArray[np.int32], windows: Mapping[int, WindowPages] = NO_WINDOWS,
+        states: StatePages | None = None, own_states: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        self.core.hold(pages, windows, states, own_states)
+
+    @property
+    def state(self) -> tuple[int, int]:
+        return self.core.state
 
     def leave(self) -> None:
         learned = self.core.learned()

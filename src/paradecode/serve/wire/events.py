@@ -66,6 +66,7 @@ class WorkerStats(OneRequest):
         forwards, steps: numbers of the engine's forwards and steps since it started.
         refused: number of requests that were answered with 429 or 503.
         memory_bytes: resident memory in bytes.
+        state_bytes: bytes of states that outputs and the prefix cache hold.
     """
 
     running: Count
@@ -79,6 +80,7 @@ class WorkerStats(OneRequest):
     steps: Count
     refused: Count
     memory_bytes: Count
+    state_bytes: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True)

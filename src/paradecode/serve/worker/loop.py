@@ -306,4 +306,5 @@ class Loop:
             pages=sum(pool.count for pool in pools), held_pages=sum(pool.held for pool in pools),
             idle_pages=sum(pool.idle for pool in pools), forwards=engine.forwards,
             steps=self._steps, refused=self._admission.refused, memory_bytes=resident(),
+            state_bytes=sum(pools.held_bytes for pools in engine.states.values()),
         )  # fmt: skip
