@@ -88,7 +88,7 @@ UPSTAIRS = (
     ("cli", "__main__"),
     ("lab.measure",),  # Records, journal, statistics, tables and charts.
     ("lab.measure.tasks", "lab.measure.replay", "lab.measure.certificate"),
-    ("lab.measure.suites", "lab.measure.tune"),
+    ("lab.measure.suites", "lab.measure.tune", "lab.measure.plan"),
     ("lab.measure.report",),
     ("lab.training",),
     ("lab", "lab.commands"),
@@ -134,6 +134,7 @@ BUDGETS = {
     "lab.measure.certificate": 990,
     "lab.measure.suites": 1400,
     "lab.measure.tune": 370,
+    "lab.measure.plan": 810,
     "lab.measure.report": 860,
     "lab.training": 6410,
     "lab": 0,
