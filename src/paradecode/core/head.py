@@ -47,7 +47,9 @@ class Block:
         part: index of the slice of the result of ``enter`` that ``text`` reads, from 0.
         crosses: whether rows see committed rows alone, so that ``before`` makes no keys and values.
         window: how many positions before its own a row sees; older committed rows are forgotten. 0
-            means all.
+            means all. Mask rows see this many before the first of them, unless ``trails``.
+        trails: whether each mask row sees ``window`` positions before its own.
+        causal: whether a mask row sees no later mask row.
     """
 
     before: Network
@@ -64,6 +66,8 @@ class Block:
     part: int = 0
     crosses: bool = False
     window: int = 0
+    trails: bool = False
+    causal: bool = False
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
         """Return ``x`` with rotary positions, normed if ``gain`` is given: [n, heads, size].

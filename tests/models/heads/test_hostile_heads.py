@@ -122,6 +122,10 @@ def setting(**values: Any) -> Change:
     return lambda t, said: said.update(values)
 
 
+def sight(**values: Any) -> Change:
+    return lambda t, said: sizes(said).update(values)
+
+
 SINK = "layers.0.self_attn.sinks"
 
 
@@ -157,6 +161,13 @@ SINK = "layers.0.self_attn.sinks"
     ("dflash", lambda t, said: said.pop("aux_hidden_state_layer_ids"), "layer_ids"),
     ("dflash", setting(aux_hidden_state_layer_ids=[1, 1 << 70]), "layer_ids"),
     ("dflash", setting(aux_hidden_state_layer_ids=[1] * 65), "layer_ids"),
+    ("dflash", sight(layer_types=["sliding_attention"] * 2), "sliding_window"),
+    ("dflash", sight(layer_types=["sliding_attention"], sliding_window=9), "layer_types"),
+    ("dflash", sight(layer_types=["full_attention", "chunked"]), "layer_types"),
+    ("dflash", sight(layer_types=["sliding_attention"] * 2, sliding_window=4), "sliding_window"),
+    ("dflash", setting(dflash_config={"use_swa": True}), "sliding_window"),
+    ("dflash", setting(dflash_config={"attention_sink_bias": True}), "attention_sink_bias"),
+    ("dflash", setting(final_logit_softcapping=20.0), "final_logit_softcapping"),
     ("dspark", setting(markov_head_type="rnn"), "markov_head_type"),
     ("dspark", other("markov_head.joint_proj.weight", 9, 22), "joint_proj"),
     ("dspark", setting(speculators_config={"verifier": {"name_or_path": 3}}), "name_or_path"),

@@ -53,7 +53,12 @@ def through(
                 )  # fmt: skip
                 end, seen = place + len(made), view.seen
             ahead = int(view.positions[0]) - draft.start - len(draft.tokens)
-            keys, values = draft.memory.rows(number, _oldest(block, draft, ahead), end)
+            oldest = _oldest(block, draft, ahead)
+            keys, values = draft.memory.rows(number, oldest, end)
+            if block.causal:
+                seen = np.tril(seen)
+            if block.trails:
+                seen = _trailing(block, seen, place, oldest)
             q = block.rotated(q, block.q_norm, view.positions)
             mixed.append({"mixed": _attend(q, keys, values, seen), "rest": rest})
         states = run(block.after, mixed)
@@ -77,7 +82,7 @@ def keep_text(head: Head, drafts: Sequence[HeadDraft], run: Run) -> None:
         if block.text is not None:
             width = block.text.inputs["state"]
             own = slice(block.part * width, (block.part + 1) * width)
-            rows = run(block.text, [{"state": each[:, own]} for each in text])
+            rows = run(block.text, [{"state": each[-block.window :, own]} for each in text])
             pairs = [np.split(made, 2, axis=1) for made in rows]
         else:
             gain = block.k_norm
@@ -113,6 +118,14 @@ def _oldest(block: Block, draft: HeadDraft, ahead: int = 0) -> int:
     """Return the first slot that a row sees ``ahead`` positions after the last known token."""
     known = draft.memory.length + len(draft.tokens)
     return max(0, known + min(ahead - block.window, 0)) if block.window else 0
+
+
+def _trailing(block: Block, seen: NDArray[np.bool_], place: int, oldest: int) -> NDArray[np.bool_]:
+    """Return who sees the slots from ``oldest`` on, if each row has a window of its own."""
+    own = place + np.arange(len(seen))[:, None]
+    return np.pad(seen, ((0, 0), (place - oldest, 0)), constant_values=True) & (
+        np.arange(oldest, place + len(seen)) >= own - block.window
+    )
 
 
 def _attend(q: Array, keys: Array, values: Array, seen: NDArray[np.bool_]) -> Array:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from paradecode.core.errors import InvalidInput, InvalidModel
-from paradecode.core.head import Head, Masks, Network
+from paradecode.core.head import Block, Head, Masks, Network
 from paradecode.models.config import ModelConfig
 from paradecode.models.heads.chimera import chimera
 from paradecode.models.heads.clover import clover
@@ -171,7 +172,7 @@ def _dflash(parts: HeadParts) -> Head:
     first = NetworkBuilder(token=0)
     into = parts.embedded(first)
     out, ids = parts.out(width, normed=True)
-    blocks = layers(file, t, first, into, into, width, text=True)
+    blocks = _seeing(file, layers(file, t, first, into, into, width, text=True))
     bias = None
     if file.kind == "dspark":
         t.unread -= {"confidence_head.proj.weight", "confidence_head.proj.bias"}  # Calibrated here.
@@ -179,6 +180,18 @@ def _dflash(parts: HeadParts) -> Head:
             bias = _bias(parts, width, out.widths[out.steps[-1].out])
     masks = Masks(file.block_size, file.mask_token, file.first_guess, bias)
     return Head(file.kind, taps, width, enter.network(), blocks, (out,), to_target=ids, masks=masks)
+
+
+def _seeing(file: HeadFile, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """Return the blocks of a head on masks with the windows that its file gives them."""
+    if not file.sights:
+        return blocks
+    if len(file.sights) != len(blocks):
+        raise InvalidModel("layer_types", len(file.sights), f"the head has {len(blocks)} layers")
+    return tuple(
+        replace(block, window=sight.window, trails=sight.trails, causal=sight.causal)
+        for block, sight in zip(blocks, file.sights)
+    )
 
 
 def _bias(parts: HeadParts, width: int, guessed: int) -> Network:

@@ -56,6 +56,7 @@ LONGSPEC = {
 }  # fmt: skip
 """Prefixes of names in LongSpec's layer -> our prefixes, with a layer for each attention."""
 _MOST_ROWS = 256
+_MOST_LAYERS = 64
 
 _MODULES = {
     # The tensor that tells a module for multi-token prediction -> the names of its parts.
@@ -73,6 +74,15 @@ _MODULES = {
         "final_layernorm.": "norm.",
     },
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the mask rows see in one layer; see ``Block``."""
+
+    window: int = 0
+    trails: bool = False
+    causal: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +113,8 @@ class HeadFile:
         block_size: number of rows of a DFlash or FlexDraft draft, including the last token's row;
             for Falcon, the number of rows that see one another.
         first_guess: index of the draft's row that guesses the first token.
+        sights: for each layer of a DFlash or DSpark head, what its mask rows see. Empty means that
+            all see all.
     """
 
     kind: str
@@ -122,6 +134,7 @@ class HeadFile:
     gated: bool = False
     block_size: int = 0
     first_guess: int = 0
+    sights: tuple[Sight, ...] = ()
 
 
 def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
@@ -188,6 +201,43 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
         gated=kind == "mtp" and model.startswith(("qwen3_next", "qwen3_5")),
         block_size=block,
         first_guess=0 if config.flag("sample_from_anchor", kind == "dspark") else 1,
+        sights=_sights(config, sizes, own, block) if kind in ("dflash", "dspark") else (),
+    )
+
+
+def _sights(config: Metadata, sizes: Metadata, own: Metadata, block: int) -> tuple[Sight, ...]:
+    """Return what the mask rows see in each layer.
+
+    A folder of speculators has one window for a block, which ends where the block begins; in other
+    folders each row has its own.
+    """
+    types = sizes.get("layer_types")
+    known = "full_attention", "sliding_attention"
+    if types is None:
+        types = [known[0]] * sizes.whole("num_hidden_layers", 1, 1, _MOST_LAYERS)
+    if not isinstance(types, list) or not 1 <= len(types) <= _MOST_LAYERS:
+        raise InvalidModel("layer_types", types, f"give 1 to {_MOST_LAYERS} layers")
+    for each in types:
+        if each not in known:
+            raise InvalidModel("layer_types", each, f"use {' or '.join(known)}")
+    together = config.get("speculators_model_type") is not None
+    everywhere = own.flag("use_swa") and known[1] not in types
+    causal = [each == known[1] for each in types]
+    if together:
+        causal = [each and not config.flag("sliding_window_non_causal") for each in causal]
+    for where, name in ((config, "is_causal"), (own, "causal")):
+        if not together and where.get(name) is not None:
+            causal = [where.flag(name)] * len(types)
+    if not everywhere and known[1] not in types:
+        return tuple(Sight(causal=each) for each in causal) if any(causal) else ()
+    given = own if own.get("swa_window_size") is not None else sizes
+    name = "swa_window_size" if given is own else "sliding_window"
+    window = given.whole(name, None, block, 1 << 24) - (not together)
+    return tuple(
+        Sight(window, not together, alone)
+        if everywhere or each == known[1]
+        else Sight(causal=alone)
+        for each, alone in zip(types, causal)
     )
 
 
@@ -315,12 +365,18 @@ def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tenso
     if act not in (None, "silu"):
         raise InvalidModel("hidden_act", act, "heads with silu are known")
     types = sizes.get("layer_types")
-    if kind != "mtp" and isinstance(types, list) and set(map(str, types)) - {"full_attention"}:
+    masked = kind in ("mtp", "dflash", "dspark")
+    if not masked and isinstance(types, list) and set(map(str, types)) - {"full_attention"}:
         raise InvalidModel("layer_types", types, "heads with full attention are known")
     own = _object(config, "dflash_config")
-    for name in ("use_swa", "causal", "attention_sink_bias"):
-        if own.get(name):
-            raise InvalidModel(f"dflash_config.{name}", own[name], "not known: use another head")
+    for place in (own, sizes):
+        if place.get("attention_sink_bias"):
+            raise InvalidModel("attention_sink_bias", True, "not known: use another head")
+    for name, plain in (("input_embedding_scale", 1), ("output_multiplier", 1),
+                        ("final_logit_softcapping", 0)):  # fmt: skip
+        for place in (own, config):
+            if kind in ("dflash", "dspark") and place.get(name) not in (None, plain):
+                raise InvalidModel(name, place[name], f"only {plain} is known for this head")
     if config.get("markov_head_type", "vanilla") not in ("vanilla", "gated"):
         raise InvalidModel("markov_head_type", config["markov_head_type"], "use vanilla or gated")
     for name, first in _COUNTED.get(kind, {}).items():
