@@ -17,7 +17,7 @@ from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
 
 
 @dataclass(frozen=True)
-class Convolution:
+class BlockConvolution:
     """The two convolutions around a layer's attention or MLP, one before it and one after it.
 
     Attributes:
@@ -29,14 +29,14 @@ class Convolution:
     projection: NDArray[Any]
 
     @staticmethod
-    def of(file: HeadFile, t: HeadTensors, name: str, width: int) -> Convolution | None:
+    def of(file: HeadFile, t: HeadTensors, name: str, width: int) -> BlockConvolution | None:
         """Read the convolutions with this name; None if the head has none."""
         if not file.taps_behind:
             return None
         if width % file.group:
             raise InvalidModel("conv_group_size", file.group, f"it must divide {width}")
         rows = 2 * file.taps_behind * (width // file.group)
-        return Convolution(
+        return BlockConvolution(
             t(f"{name}.base_kernel", 2, file.taps_behind, width),
             t(f"{name}.kernel_projection.weight", rows, width),
         )

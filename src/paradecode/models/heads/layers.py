@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.head import Block, Network
 from paradecode.models.config import Rope
-from paradecode.models.heads.convolution import Convolution
+from paradecode.models.heads.convolution import BlockConvolution
 from paradecode.models.heads.layouts import HeadFile
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
 from paradecode.models.heads.parts import HeadParts
@@ -102,7 +102,7 @@ def _layer(
     else:
         q = turn.rows(*projection("q", heads))
     k, v = turn.rows(*projection("k", kv_heads)), projection("v", kv_heads)
-    mixes, amounts = Convolution.of(file, t, f"{name}attention_conv", width), list[str]()
+    mixes, amounts = BlockConvolution.of(file, t, f"{name}attention_conv", width), list[str]()
     if mixes is not None:
         x, own = mixes.before(steps, x)
         amounts = [own]
@@ -135,7 +135,7 @@ def after_attention(
         return after.linear(x, weight, t.maybe(f"{name}{part}_proj.bias", len(weight)))
 
     mixed = linear(mixed, "self_attn.o", width, after.inputs["mixed"])
-    mixes = Convolution.of(file, t, f"{name}attention_conv", width)
+    mixes = BlockConvolution.of(file, t, f"{name}attention_conv", width)
     if mixes is not None:
         mixed = mixes.after(after, mixed, after.part(rest, width, mixes.added))
         rest = after.part(rest, 0, width)
@@ -145,7 +145,7 @@ def after_attention(
     inner = len(t(f"{name}mlp.gate_proj.weight", -1, width))
     gain = t.gain(f"{name}post_attention_layernorm.weight", width)
     x, amounts = after.norm(state, gain, file.epsilon), ""
-    mixes = Convolution.of(file, t, f"{name}mlp_conv", width)
+    mixes = BlockConvolution.of(file, t, f"{name}mlp_conv", width)
     if mixes is not None:
         x, amounts = mixes.before(after, x)
     gated = after.add("silu", linear(x, "mlp.gate", inner, width))
