@@ -78,8 +78,7 @@ void Forward::project_pieces(Member& member, const Norm& norm,
   for (const Piece& piece : pieces) {
     if (piece.weight->panels == 0) continue;
     units += piece.weight->panels / 2;
-    const Needs own = needs({piece.weight->format});
-    forms = {forms.integers || own.integers, forms.floats || own.floats};
+    forms.add(piece.weight->format);
   }
   with_input(member, plan_.rows, width_, forms, normed(norm), units * blocks_of(plan_.rows),
              [&](int chunk, const Activations& input) {
@@ -331,7 +330,7 @@ void Forward::run_head(Model::Workspace::Member& own, int part, const StateShape
                        int head) const {
   const int n = kind.key_dim;
   const int p = kind.padded_value();
-  const int group = head / (kind.heads / kind.key_heads);
+  const int group = kind.tiled ? head % kind.key_heads : head / (kind.heads / kind.key_heads);
   const std::int64_t matrix = std::int64_t{n} * p;
   const int keys = kind.keys();
   const int c_at = keys + kind.values() + (kind.channels ? group * n : head);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -114,7 +115,10 @@ def test_what_states_cannot_do_is_refused_by_name() -> None:
 def _once(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]
 ) -> None:
-    owner = import_module(owner) if isinstance(owner, str) else owner
+    if isinstance(owner, str):
+        module, _, inner = owner.partition(":")
+        owner = import_module(module)
+        owner = getattr(owner, inner) if inner else owner
     right = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *given, **more: wrong(right, *given, **more))
 
@@ -155,9 +159,40 @@ def _sibling(right: Any, view: Any, new: Any, cached: Any, before: Any, taps: An
         view.paths = own
 
 
+def _advanced_twice(right: Any, self: Any, layers: Any) -> Any:
+    """The new state is decayed once more, as by a page that is read again."""
+    slot = self.slot
+    found = right(self, layers)
+    if self.slot != slot:
+        for memory in self.backend.states.values():
+            memory.states[self.slot] *= 0.5
+    return found
+
+
+def _other_branch(right: Any, self: Any, span: Any) -> None:
+    """Behind a page's end, rows of a tree go on from the last row of that page in the forward."""
+    right(self, span)
+    for path, pages in zip(self.paths, self.pages):
+        end = pages * PAGE - 1
+        if pages > 0 and end < len(path):
+            same = [other[end] for other in self.paths if len(other) > end]
+            path[end] = max(same)
+
+
+def _snapshot_of_a_draft(right: Any, self: Any, forward: Any, *given: Any) -> Any:
+    """A draft counts as committed, so that its state becomes the sequence's."""
+    if forward.tree.is_chain:
+        tokens = np.concatenate([forward.tokens, forward.tree.tokens])
+        forward = replace(forward, tokens=tokens)
+    return right(self, forward, *given)
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "wrong"),
     [
+        (SequenceStates, "wrote", _advanced_twice),
+        (SequenceStates, "plan", _snapshot_of_a_draft),
+        ("paradecode.backends.torch.states:StateView", "__init__", _other_branch),
         (SequenceStates, "wrote", _not_advanced),
         (KVCache, "_line_up", _rejected_kept),
         ("paradecode.backends.torch.states", "convolve", _sibling),
@@ -166,8 +201,44 @@ def _sibling(right: Any, view: Any, new: Any, cached: Any, before: Any, taps: An
 def test_a_planted_mistake_changes_an_output(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]
 ) -> None:
-    spec = METHODS[1]
     pytest.importorskip("torch")
     plain = outputs(state_engine("hybrid", torch=True, batch=1), "greedy", PROMPTS)
     _once(monkeypatch, owner, name, wrong)
-    assert outputs(state_engine("hybrid", torch=True), spec, PROMPTS) != plain
+    found = []
+    for spec in METHODS:
+        with suppress(InvalidInput):  # It is refused, which is as good.
+            found.append(outputs(state_engine("hybrid", torch=True), spec, PROMPTS))
+    assert [plain] * len(METHODS) != found
+
+
+def test_a_fork_copies_records_before_it_writes_them() -> None:
+    engine = state_engine("hybrid")
+    sequence = ask(engine, METHODS[1], PROMPTS[0], max_tokens=9)
+    while len(sequence.tokens) < len(PROMPTS[0]) + 2:
+        engine.step()
+    recalled = sequence.cache("target").recalled
+    assert recalled is not None
+    twin = recalled.fork()
+    assert twin.held() == recalled.held()
+    held, _ = recalled.held()
+    twin._own([0])
+    assert twin.held()[0] != held == recalled.held()[0]
+    twin.release()
+    while engine.busy:
+        engine.step()
+        engine.check()
+
+
+def test_a_prefix_ends_at_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefix that is reused beyond the last state gives other tokens."""
+    text = RANDOM.integers(1, 40, 60).tolist()
+    wanted = outputs(state_engine("hybrid"), "greedy", [[*text[:40], 3]])
+    engine = state_engine("hybrid")
+    outputs(engine, "greedy", [text], max_tokens=1)
+    assert outputs(engine, "greedy", [[*text[:40], 3]]) == wanted
+    engine = state_engine("hybrid")
+    outputs(engine, "greedy", [text], max_tokens=1)
+    states = engine.states["target"].states
+    last = next(iter(states._page_of.values()))
+    monkeypatch.setattr(states, "find", lambda key: last)
+    assert outputs(engine, "greedy", [[*text[:40], 3]]) != wanted

@@ -115,10 +115,9 @@ def test_groups_of_training_are_those_of_decoding(folder, tmp_path):
 
 
 @pytest.mark.wide
-def test_it_learns_to_write_groups(folder, tmp_path, monkeypatch):
+def test_it_learns_to_write_groups(folder, tmp_path):
     """A model whose groups all have the full length learns to count, three tokens a row."""
-    monkeypatch.setattr("paradecode_lab.training.retraining.hamburger.LOW", 100.0)
-    made, texts = HamburgerObjective(open_model(str(folder)), 3, 1, 0.05, 0, CPU), counting()
+    made, texts = HamburgerObjective(open_model(str(folder)), 3, 1, 100.0, 0, CPU), counting()
     plan = RetrainingPlan(steps=150, batch=8, rate=5e-3)
     Retraining(plan, made, texts).run(tmp_path, lambda: False, lambda *_: None)
     with LLM(tmp_path / "model", threads=1) as llm:

@@ -27,7 +27,7 @@ Generated from the program by `python -m tools.pages.cli_page`; do not edit.
 
 Every command has `-h` (`--help`), and `paradecode --version` prints the version. An error is one
 line with exit status 2. It names the field, the value and the fix. Ctrl-C leaves with 130 and
-nothing half-written. `bench`, `replay`, `report`, `train`, `tune` and `verify` are of the
+nothing half-written. `bench`, `plan`, `replay`, `report`, `train`, `tune` and `verify` are of the
 laboratory (`.venv/bin/pip install -e lab`).
 
 A line beginning with *Also* names options of [another list](#options-of-several-commands).

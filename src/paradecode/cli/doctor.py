@@ -14,7 +14,7 @@ OPTIONAL = {
     "llguidance": ("JSON schemas, expressions and grammars", '".[constraints]"'),
     "uvicorn": ("`paradecode serve`", '".[serve]"'),
     "huggingface_hub": ("models by their hub names", '".[hub]"'),
-    "paradecode-lab": ("`bench`, `replay`, `report`, `train`, `tune` and `verify`", "lab"),
+    "paradecode-lab": ("`bench`, `plan`, `replay`, `report`, `train`, `tune` and `verify`", "lab"),
 }
 """Package -> what needs it, and what pip installs in the checkout."""
 LOOK = 0.5

@@ -36,7 +36,7 @@ ENGINE = {
         "Build the file that the method `retrieval` drafts from, with a model's tokenizer.",
 }  # fmt: skip
 """The engine's commands: file and object below ``paradecode.cli`` -> one line of help."""
-LABORATORY = ("bench", "replay", "report", "train", "tune", "verify")
+LABORATORY = ("bench", "plan", "replay", "report", "train", "tune", "verify")
 """Names of the commands of the package ``paradecode-lab``."""
 
 
