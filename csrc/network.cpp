@@ -14,9 +14,9 @@
 namespace paradecode {
 namespace {
 
-constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 5, 1};
-constexpr int kTensors[] = {1, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-constexpr int kKinds = static_cast<int>(StepKind::Part) + 1;
+constexpr int kInputs[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 5, 1, 1};
+constexpr int kTensors[] = {1, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+constexpr int kKinds = static_cast<int>(StepKind::Behind) + 1;
 constexpr std::int64_t kWidest = std::int64_t{1} << 24;
 // The most rows that run together. More rows run in parts, unless they see one another.
 constexpr std::int64_t kRowsAtOnce = 256;
@@ -135,7 +135,7 @@ void Network::plan() {
   std::vector<bool> multiplied(widths_.size());
   for (std::size_t at = 0; at < steps_.size(); ++at) {
     const NetworkStep& step = steps_[at];
-    const bool whole = step.kind == StepKind::Linear || step.kind == StepKind::Attention;
+    const bool whole = step.kind == StepKind::Linear || reads_rows(step.kind);
     int stage = 0;
     for (const int value : step.values) {
       const int known = made[static_cast<std::size_t>(value)];
@@ -211,7 +211,7 @@ void Network::run(const std::vector<NetworkInput>& given, const std::vector<std:
 
 bool Network::rows_are_apart() const {
   return std::none_of(steps_.begin(), steps_.end(),
-                      [](const NetworkStep& step) { return step.kind == StepKind::Attention; });
+                      [](const NetworkStep& step) { return reads_rows(step.kind); });
 }
 
 std::unique_ptr<NetworkRun> Network::take_run() const {

@@ -1,8 +1,8 @@
 // Small trained networks: steps over named values, in float32. Matrices may be rounded to 8 or 4
 // bits, as a model's are.
 //
-// A row's bits do not depend on the rows that share the call. Only attention reads other rows, and
-// only those of the same item.
+// A row's bits do not depend on the rows that share the call. Only attention and `behind` read other
+// rows, and only those of the same item.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,14 @@ enum class StepKind : int {
   Divide,
   Join,
   Attention,
-  Part
+  Part,
+  Behind
 };
+
+// Returns whether steps of this kind read other rows of their item.
+constexpr bool reads_rows(StepKind kind) {
+  return kind == StepKind::Attention || kind == StepKind::Behind;
+}
 
 struct NetworkStep {
   StepKind kind = StepKind::Relu;
@@ -90,7 +96,8 @@ class Network {
  private:
   friend class NetworkRun;
   // Steps that are computed together. Even stages are computed row by row. Odd stages are products,
-  // which the threads divide by outputs, and attention. A stage needs only the stages before it.
+  // which the threads divide by outputs, and steps that read other rows. A stage needs only the
+  // stages before it.
   struct Stage {
     std::vector<int> steps;
     std::vector<int> multiplied;  // values that later products read

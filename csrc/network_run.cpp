@@ -120,7 +120,7 @@ void NetworkRun::divide(int stage) {
   chunks.clear();
   for (const int index : network_.stages_[static_cast<std::size_t>(stage)].steps) {
     const NetworkStep& step = network_.steps_[static_cast<std::size_t>(index)];
-    if (step.kind == StepKind::Attention) {
+    if (reads_rows(step.kind)) {
       std::int64_t first = 0;
       for (const std::int64_t end : ends_) {
         chunks.push_back({index, 0, 0, first, end - first});
@@ -143,6 +143,14 @@ void NetworkRun::whole(const Chunk& chunk) {
   const int made = network_.inputs_ + chunk.step;
   float* out = at(made, chunk.row);
   if (step.kind == StepKind::Attention) return attend(step, chunk.row, chunk.rows, out);
+  if (step.kind == StepKind::Behind) {
+    if (chunk.rows == 0) return;
+    const auto width = network_.widths_[static_cast<std::size_t>(made)];
+    std::fill_n(out, width, 0.0F);
+    for (std::int64_t row = chunk.row + 1; row < chunk.row + chunk.rows; ++row)
+      std::copy_n(at(step.values[0], row - 1), width, at(made, row));
+    return;
+  }
   const Matrix& weight = network_.matrices_[static_cast<std::size_t>(step.tensors[0])];
   kernels_.matmul(weight, chunk.panel, chunk.panels,
                   values_[static_cast<std::size_t>(step.values[0])].prepared.view(),

@@ -179,6 +179,7 @@ class Masks:
             result is added to the logits, so that a guess depends on the guess before it.
         blind: whether the first row is a mask, too, and ``bias`` reads the last token for every row
             (FlexDraft). The rows can then be computed before that token is known.
+        top: the number of a row's likeliest tokens between which ``bias`` decides; 0 means all.
     """
 
     rows: int
@@ -186,6 +187,7 @@ class Masks:
     first: int
     bias: Network | None = None
     blind: bool = False
+    top: int = 0
 
 
 @dataclass(frozen=True, eq=False)

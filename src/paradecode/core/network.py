@@ -20,7 +20,7 @@ SHAPES: Mapping[str, tuple[int, int]] = {
     "linear": (1, 1), "standardise": (1, 2), "scale": (1, 1), "shift": (1, 1), "lookup": (1, 1),
     "relu": (1, 0), "silu": (1, 0), "sigmoid": (1, 0), "gelu": (1, 0), "rms": (1, 0),
     "centre": (1, 0), "add": (2, 0), "multiply": (2, 0), "divide": (2, 0), "join": (0, 0),
-    "attention": (5, 0), "part": (1, 0),
+    "attention": (5, 0), "part": (1, 0), "behind": (1, 0),
 }  # fmt: skip
 """Kind of step -> its numbers of values and of tensors; ``join`` has 0: any number of values."""
 
@@ -40,7 +40,7 @@ class Op:
       sqrt(mean(x^2) + ``number``); ``centre``: x - mean(x).
     - ``add``, ``multiply``, ``divide``: x and y, where y may have one number a row; ``join``: the
       values side by side; ``part``: ``count`` numbers of each row of x, starting at index
-      ``number``.
+      ``number``; ``behind``: for each row of an item, the row before it, and 0 for the first.
     - ``attention``: softmax attention of queries, keys and values with ``count`` heads. The whole
       numbers ``positions`` rotate queries and keys with the rotary base ``number``. The fifth value
       has a whole number for each row: a row sees the rows of its item whose number is at most its
@@ -59,7 +59,7 @@ class Op:
 class Network:
     """A network: steps that compute named values; the value of the last step is the result.
 
-    Rows do not depend on one another, except in ``attention`` over the rows of an item.
+    Rows do not depend on one another, except in ``attention`` and ``behind``, within an item.
 
     Args:
         inputs: name -> numbers in a row, or 0 for whole numbers [n].

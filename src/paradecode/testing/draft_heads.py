@@ -18,8 +18,9 @@ from paradecode.models.heads.layouts import HeadFile
 from paradecode.testing.clover_heads import CELLS, clover_tensors
 from paradecode.testing.toy import successor
 
-KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark", "clover",
-         "clover-2", "falcon", "chimera", "kangaroo", "m2r2", "longspec", "dovetail")  # fmt: skip
+KINDS = ("eagle", "eagle3", "p-eagle", "medusa", "medusa-own", "mtp", "dflash", "dspark", "dflash2",
+         "clover", "clover-2", "falcon", "chimera", "kangaroo", "m2r2", "longspec",
+         "dovetail")  # fmt: skip
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -92,7 +93,7 @@ def random_head(
             if kind == "medusa-own":
                 tensors[f"{head}.1.weight"] = normal(vocabulary, d)
         return _write(folder, tensors, {"medusa_num_heads": 3, "medusa_num_layers": 1})
-    if kind in ("dflash", "dspark"):
+    if kind in ("dflash", "dspark", "dflash2"):
         return _masked(kind, config, folder, tensors, normal, gain, sizes)
     if kind in CELLS:
         if d % sizes.heads:  # The toy's width is odd, so a cell has one head.
@@ -246,6 +247,19 @@ def _masked(
             "markov_head.markov_w1.weight": normal(vocabulary, 3),
             "markov_head.markov_w2.weight": 3 * normal(len(drafted), 3),
         }  # fmt: skip
+    if kind == "dflash2":
+        group = 4 if d % 4 == 0 else 1
+        for part in ("attention_conv", "mlp_conv"):
+            for layer in range(2):
+                name = f"layers.{layer}.{part}"
+                tensors[f"{name}.base_kernel"] = normal(2, 2, d) + np.float32(0.5)
+                tensors[f"{name}.kernel_projection.weight"] = normal(4 * d // group, d)
+        tensors |= {
+            "candidate_selector.predecessor_codebook": 2 * normal(vocabulary, 3),
+            "candidate_selector.successor_codebook": 2 * normal(vocabulary, 3),
+            "candidate_selector.hidden_projection.weight": normal(3, d),
+        }
+        settings |= {"conv_kernel_size": 2, "conv_group_size": group, "selector_top_k": 6}
     return _write(folder, tensors, settings)
 
 

@@ -65,6 +65,8 @@ def _step(step: Op, values: list[NDArray[Any]], network: Network) -> Array:
             made = np.concatenate(values, axis=1)
         case "part":
             made = x[:, int(step.number) :][:, : step.count]
+        case "behind":
+            made = np.concatenate([np.zeros_like(x[:1]), x[:-1]])
         case "attention":
             made = _attention(step, *values)
         case _:

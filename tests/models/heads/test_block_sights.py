@@ -12,6 +12,7 @@ from tiny_heads import CONFIG, HEADS, SIZE, opened
 
 from by_hand import Numbers, attended, check_paths, normed, silu, stored, turned
 from paradecode.backends.heads.run import run_head
+from paradecode.backends.native.heads import run_networks
 from paradecode.core.head import HeadDraft, Memory
 from paradecode.testing.cases import CASES
 from paradecode.testing.conformance import check
@@ -36,8 +37,8 @@ def written(folder: Path, types: list[str] | None, own: dict[str, Any], **said: 
     return folder
 
 
-def logits(w: Numbers, features: np.ndarray, anchor: int, sees: list[Any]) -> np.ndarray:
-    """Return the logits of all rows of a block behind ``features``.
+def block(w: Numbers, features: np.ndarray, anchor: int, sees: list[Any]) -> np.ndarray:
+    """Return the normed states of all rows of a block behind ``features``.
 
     Args:
         sees: for each layer, a rule that says of a row of the block and of a position whether the
@@ -55,21 +56,42 @@ def logits(w: Numbers, features: np.ndarray, anchor: int, sees: list[Any]) -> np
 
         gains = {p: w[f"layers.{number}.self_attn.{p}_norm.weight"] for p in "qk"}
         own = [normed(x, w[f"layers.{number}.input_layernorm.weight"]) for x in states]
+        kernels, mixes = own, f"layers.{number}.attention_conv.base_kernel" in w
+        if mixes:
+            own = convolved(w, f"layers.{number}.attention_conv", own, kernels, 0)
         keys = [turned(normed(of("self_attn.k", x), gains["k"]), i)
                 for i, x in enumerate([*text, *own])]  # fmt: skip
         values = [of("self_attn.v", x) for x in [*text, *own]]
-        after = []
-        for row, (x, n) in enumerate(zip(states, own)):
+        made = []
+        for row, n in enumerate(own):
             query = turned(normed(of("self_attn.q", n), gains["q"]), start + row)
             seen = [i for i in range(start + ROWS) if rule(row, i - start)]
             mixed = [attended(query[head], [keys[i][0] for i in seen],
                               np.array([values[i][0] for i in seen]))
                      for head in range(HEADS)]  # fmt: skip
-            x = x + of("self_attn.o", np.concatenate(mixed))
-            n = normed(x, w[f"layers.{number}.post_attention_layernorm.weight"])
-            after.append(x + of("mlp.down", silu(of("mlp.gate", n)) * of("mlp.up", n)))
-        states = after
-    return np.array([w["verifier_lm_head.weight"] @ normed(x, w["norm.weight"]) for x in states])
+            made.append(of("self_attn.o", np.concatenate(mixed)))
+        if mixes:
+            made = convolved(w, f"layers.{number}.attention_conv", made, kernels, 1)
+        states = [x + each for x, each in zip(states, made)]
+        own = [normed(x, w[f"layers.{number}.post_attention_layernorm.weight"]) for x in states]
+        kernels = own
+        if mixes:
+            own = convolved(w, f"layers.{number}.mlp_conv", own, kernels, 0)
+        made = [of("mlp.down", silu(of("mlp.gate", n)) * of("mlp.up", n)) for n in own]
+        if mixes:
+            made = convolved(w, f"layers.{number}.mlp_conv", made, kernels, 1)
+        states = [x + each for x, each in zip(states, made)]
+    return np.array([normed(x, w["norm.weight"]) for x in states])
+
+
+def convolved(w: Numbers, name: str, x: list[np.ndarray], rows: list[np.ndarray], side: int) -> Any:
+    """Return the rows x of a block, each mixed with the one before it by kernels of ``rows``."""
+    made = []
+    for row, own in enumerate(rows):
+        amounts = (w[f"{name}.kernel_projection.weight"] @ own).reshape(2, 2, -1)[side]
+        now, before = w[f"{name}.base_kernel"][side] + np.repeat(amounts, 4, axis=1)
+        made.append(now * x[row] + before * (x[row - 1] if row else 0))
+    return made
 
 
 def everything(row: int, place: int) -> bool:
@@ -117,8 +139,43 @@ def test_rows_see_what_the_published_masks_let_them_see(name: str, tmp_path: Pat
     for first, last in ((0, 3), (3, 16), (16, 17), (17, 21)):
         asked = HeadDraft(memory, features[first:last], tokens[first:last], first, 30, 2, 4)
         (tree,) = run_head(head, [asked], apply_network)
-        made = logits(w, features[:last].astype(np.float64), int(tokens[last - 1]), sees)
-        check_paths(tree, lambda path, made=made: made[1 + len(path)], least=4)
+        made = block(w, features[:last].astype(np.float64), int(tokens[last - 1]), sees)
+        check_paths(
+            tree,
+            lambda path, made=made: w["verifier_lm_head.weight"] @ made[1 + len(path)],
+            least=4,
+        )
+
+
+@pytest.mark.parametrize("run", ["f32", "core", "torch"])
+def test_a_selector_chooses_between_the_likeliest_tokens(run: str, tmp_path: Path) -> None:
+    random_head("dflash2", CONFIG, tmp_path, seed=4)
+    head, runs = opened(tmp_path).held_in("f32"), {"f32": apply_network, "core": run_networks}
+    if run == "torch":
+        torch = pytest.importorskip("torch")
+        from paradecode.backends.torch.network import TorchNetworks
+
+        runs["torch"] = TorchNetworks(torch.device("cpu")).apply
+    w, random = stored(tmp_path), np.random.default_rng(2)
+    features = random.standard_normal((9, head.enter.inputs["features"])).astype(np.float32)
+    tokens = random.integers(0, 40, 9)
+    asked = HeadDraft(Memory(), features, tokens, 0, 60, 3, 4)
+    other = HeadDraft(Memory(), features[:4], tokens[:4], 0, 60, 3, 4)
+    tree, _ = run_head(head, [asked, other], runs[run])
+    anchor = int(tokens[-1])
+    made = block(w, features.astype(np.float64), anchor, [everything, everything])
+
+    def said(path: list[int]) -> np.ndarray:
+        state, name = made[1 + len(path)], "candidate_selector"
+        unary = w["verifier_lm_head.weight"] @ state
+        before = w[f"{name}.predecessor_codebook"][[anchor, *path][-1]]
+        context = before * (w[f"{name}.hidden_projection.weight"] @ state)
+        scores = np.full(40, -np.inf)
+        best = np.argsort(-unary)[:6]
+        scores[best] = unary[best] + w[f"{name}.successor_codebook"][best] @ context
+        return scores
+
+    check_paths(tree, said)
 
 
 def test_a_window_forgets_older_rows(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def _each_knowing_the_one_before(
 ) -> None:
     """Guess all levels at once, then correct each level's logits by the token before it."""
     logits = run(head.outs[0], [{"state": state} for state in states])
-    beams = [[ROOT] for _ in growing]
+    beams, top = [[ROOT] for _ in growing], head.masks.top if head.masks is not None else 0
     for level in range(len(states[0])):
         lively = [i for i in range(len(growing)) if len(beams[i])]
         if not lively:
@@ -206,7 +206,10 @@ def _each_knowing_the_one_before(
             for i in lively
         ]  # fmt: skip
         for i, added in zip(lively, run(bias, before)):
-            beams[i] = growing[i].extend(beams[i], logits[i][level] + added, level)
+            said = logits[i][level]
+            if 0 < top < len(said):
+                said = np.where(said >= np.partition(said, -top)[-top], said, -np.inf)
+            beams[i] = growing[i].extend(beams[i], said + added, level)
 
 
 def _level_by_level(

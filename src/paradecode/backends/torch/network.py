@@ -108,6 +108,8 @@ def _step(step: Op, values: list[Tensor], tensors: list[Tensor]) -> Tensor:
             return torch.cat(values, -1)
         case "part":
             return x[..., int(step.number) :][..., : step.count]
+        case "behind":
+            return torch.cat([torch.zeros_like(x[..., :1, :]), x[..., :-1, :]], -2)
         case "attention":
             return _attention(step, *values)
     raise InvalidInput("kind of a step", step.kind, f"use one of {', '.join(KINDS)}")

@@ -178,7 +178,9 @@ def _dflash(parts: HeadParts) -> Head:
         t.unread -= {"confidence_head.proj.weight", "confidence_head.proj.bias"}  # Calibrated here.
         if "markov_head.markov_w1.weight" in t:
             bias = _bias(parts, width, out.widths[out.steps[-1].out])
-    masks = Masks(file.block_size, file.mask_token, file.first_guess, bias)
+    if file.kind == "dflash2":
+        bias = _selector(parts, width, out.widths[out.steps[-1].out])
+    masks = Masks(file.block_size, file.mask_token, file.first_guess, bias, top=file.candidates)
     return Head(file.kind, taps, width, enter.network(), blocks, (out,), to_target=ids, masks=masks)
 
 
@@ -216,9 +218,26 @@ def _bias(parts: HeadParts, width: int, guessed: int) -> Network:
     return steps.network()
 
 
+def _selector(parts: HeadParts, width: int, guessed: int) -> Network:
+    """Build DFlash2's selector: what the token before the guess and the row's state add."""
+    t, name, known = parts.t, "candidate_selector", parts.config.vocab_size
+    steps = NetworkBuilder(token=0, state=width)
+    rows = t(f"{name}.predecessor_codebook.weight", -1, -1)
+    following = t(f"{name}.successor_codebook.weight", len(rows), rows.shape[1])
+    if not known <= len(rows) or parts.file.candidates > len(rows):
+        raise InvalidModel(f"{name}.predecessor_codebook", rows.shape, f"the target has {known}")
+    if "d2t" in t:
+        raise InvalidModel("d2t", None, "a DFlash2 head guesses all tokens of its target")
+    weight = t(f"{name}.hidden_projection.weight", rows.shape[1], width)
+    own = steps.linear(parts.norm(steps, "state", width), weight)
+    both = steps.add("multiply", steps.add("lookup", "token", tensor=rows), own)
+    steps.linear(both, following[:guessed])
+    return steps.network()
+
+
 KINDS: dict[str, Callable[[HeadParts], Head]] = {
     "eagle": _eagle, "eagle3": _eagle3, "p-eagle": _eagle3, "mtp": _mtp, "medusa": _medusa,
-    "dflash": _dflash, "dspark": _dflash, "clover": clover, "clover-2": clover,
+    "dflash": _dflash, "dspark": _dflash, "dflash2": _dflash, "clover": clover, "clover-2": clover,
     "kangaroo": _kangaroo, "falcon": falcon, "dovetail": _eagle,
     "chimera": chimera, "ppd": _ppd, "hidden-transfer": _hidden_transfer,
     "flexdraft": flexdraft, "longspec": longspec, "m2r2": m2r2,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from paradecode.core.head import Block, Network
 from paradecode.models.config import Rope
+from paradecode.models.heads.convolution import BlockConvolution
 from paradecode.models.heads.layouts import HeadFile
 from paradecode.models.heads.networks import HeadTensors, NetworkBuilder
 from paradecode.models.heads.parts import HeadParts
@@ -101,9 +102,13 @@ def _layer(
     else:
         q = turn.rows(*projection("q", heads))
     k, v = turn.rows(*projection("k", kv_heads)), projection("v", kv_heads)
-    steps.add("join", *(steps.linear(x, *each) for each in (q, k, v)), rest)
+    mixes, amounts = BlockConvolution.of(file, t, f"{name}attention_conv", width), list[str]()
+    if mixes is not None:
+        x, own = mixes.before(steps, x)
+        amounts = [own]
+    steps.add("join", *(steps.linear(x, *each) for each in (q, k, v)), rest, *amounts)
 
-    after = NetworkBuilder(mixed=heads * size, rest=width)
+    after = NetworkBuilder(mixed=heads * size, rest=width + (mixes.added if mixes else 0))
     mixed = "mixed"
     if gate is not None:
         gain = t.gain(f"{name}input_layernorm.weight", width)
@@ -130,15 +135,23 @@ def after_attention(
         return after.linear(x, weight, t.maybe(f"{name}{part}_proj.bias", len(weight)))
 
     mixed = linear(mixed, "self_attn.o", width, after.inputs["mixed"])
+    mixes = BlockConvolution.of(file, t, f"{name}attention_conv", width)
+    if mixes is not None:
+        mixed = mixes.after(after, mixed, after.part(rest, width, mixes.added))
+        rest = after.part(rest, 0, width)
     state = after.add("add", rest, mixed)
     if f"{name}mlp.gate_proj.weight" not in t:
         return state
     inner = len(t(f"{name}mlp.gate_proj.weight", -1, width))
     gain = t.gain(f"{name}post_attention_layernorm.weight", width)
-    x = after.norm(state, gain, file.epsilon)
+    x, amounts = after.norm(state, gain, file.epsilon), ""
+    mixes = BlockConvolution.of(file, t, f"{name}mlp_conv", width)
+    if mixes is not None:
+        x, amounts = mixes.before(after, x)
     gated = after.add("silu", linear(x, "mlp.gate", inner, width))
     product = after.add("multiply", gated, linear(x, "mlp.up", inner, width))
-    return after.add("add", state, linear(product, "mlp.down", width, inner))
+    made = linear(product, "mlp.down", width, inner)
+    return after.add("add", state, mixes.after(after, made, amounts) if mixes else made)
 
 
 def _of_text(width: int, *projections: Projection) -> Network:

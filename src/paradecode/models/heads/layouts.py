@@ -18,12 +18,13 @@ from paradecode.models.metadata import Metadata
 Tensors = Mapping[str, NDArray[Any]]
 
 SPECULATORS = {"eagle3": "eagle3", "peagle": "p-eagle", "mtp": "mtp", "dflash": "dflash",
-               "dspark": "dspark"}  # fmt: skip
+               "dspark": "dspark", "dflash2": "dflash2"}  # fmt: skip
 """``speculators_model_type`` -> kind."""
+MASKED = ("dflash", "dspark", "dflash2")
 
 _KNOWN = (
-    "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DSpark, Clover, Falcon, Chimera, LongSpec, "
-    "Dovetail, Kangaroo, M2R2, PPD, Hidden Transfer or FlexDraft"
+    "EAGLE-1, 2 or 3, P-EAGLE, Medusa, MTP, DFlash, DFlash2, DSpark, Clover, Falcon, Chimera, "
+    "LongSpec, Dovetail, Kangaroo, M2R2, PPD, Hidden Transfer or FlexDraft"
 )
 _CELL = "clover_head_mlp_rnn.q.weight"
 _NEEDED = {
@@ -115,6 +116,9 @@ class HeadFile:
         first_guess: index of the draft's row that guesses the first token.
         sights: for each layer of a DFlash or DSpark head, what its mask rows see. Empty means that
             all see all.
+        taps_behind, group: for DFlash2, the numbers of rows that its convolutions mix, and of the
+            columns that share a kernel; 0 if there are none.
+        candidates: for DFlash2, the number of likeliest tokens between which its selector chooses.
     """
 
     kind: str
@@ -135,6 +139,9 @@ class HeadFile:
     block_size: int = 0
     first_guess: int = 0
     sights: tuple[Sight, ...] = ()
+    taps_behind: int = 0
+    group: int = 0
+    candidates: int = 0
 
 
 def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
@@ -176,7 +183,7 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
     verifier = _object(_object(config, "speculators_config"), "verifier")
     model = sizes.text("model_type", "") or ""
     block = config.whole("k_mask", None, 1, 16) if kind == "falcon" else 0
-    if kind in ("dflash", "dspark", "flexdraft"):
+    if kind in (*MASKED, "flexdraft"):
         given = config if config.get("block_size") is not None else own
         block = given.whole("block_size", None, 2, _MOST_ROWS)
     if kind == "flexdraft":
@@ -201,11 +208,26 @@ def recognise(config: Metadata, tensors: Tensors) -> HeadFile:
         gated=kind == "mtp" and model.startswith(("qwen3_next", "qwen3_5")),
         block_size=block,
         first_guess=0 if config.flag("sample_from_anchor", kind == "dspark") else 1,
-        sights=_sights(config, sizes, own, block) if kind in ("dflash", "dspark") else (),
+        sights=_sights(kind, config, sizes, own, block) if kind in MASKED else (),
+        **_convolved(config, own, block) if kind == "dflash2" else {},
     )
 
 
-def _sights(config: Metadata, sizes: Metadata, own: Metadata, block: int) -> tuple[Sight, ...]:
+def _convolved(config: Metadata, own: Metadata, block: int) -> dict[str, int]:
+    """Return the sizes of DFlash2's convolutions and of its selector."""
+    said = Metadata({**config, **own})
+    if said.flag("sample_from_anchor"):
+        raise InvalidModel("sample_from_anchor", True, "a DFlash2 block begins with a known token")
+    return {
+        "taps_behind": said.whole("conv_kernel_size", 2, 1, block),
+        "group": said.whole("conv_group_size", 16, 1, 1 << 16),
+        "candidates": said.whole("selector_top_k", 16, 1, 1 << 10),
+    }
+
+
+def _sights(
+    kind: str, config: Metadata, sizes: Metadata, own: Metadata, block: int
+) -> tuple[Sight, ...]:
     """Return what the mask rows see in each layer.
 
     A folder of speculators has one window for a block, which ends where the block begins; in other
@@ -224,7 +246,10 @@ def _sights(config: Metadata, sizes: Metadata, own: Metadata, block: int) -> tup
     everywhere = own.flag("use_swa") and known[1] not in types
     causal = [each == known[1] for each in types]
     if together:
-        causal = [each and not config.flag("sliding_window_non_causal") for each in causal]
+        causal = [
+            each and not config.flag("sliding_window_non_causal", kind == "dflash2")
+            for each in causal
+        ]
     for where, name in ((config, "is_causal"), (own, "causal")):
         if not together and where.get(name) is not None:
             causal = [where.flag(name)] * len(types)
@@ -325,6 +350,7 @@ def _named(tensors: Tensors) -> tuple[dict[str, NDArray[Any]], str]:
     else:
         for name, values in tensors.items():
             name = re.sub(r"^(medusa_heads?\.|clover_(?=embed))", "", name)
+            name = re.sub(r"(_codebook)$", r"\1.weight", name)
             made[re.sub(r"^(midlayer|fast_layer1\.0)\.", "layers.0.", name)] = values
     made = {name: values for name, values in made.items() if not name.endswith(_WITHOUT_USE)}
     return made, re.sub(r"\d+\.", "", start)
@@ -350,6 +376,8 @@ def _kind(config: Metadata, tensors: Tensors) -> str:
         return "m2r2"
     if _object(config, "clover"):
         return "clover-2" if "clover_head_mlp_rnn2.q.weight" in tensors else "clover"
+    if "candidate_selector.hidden_projection.weight" in tensors:
+        return "dflash2"
     if _object(config, "dflash_config"):
         return "dspark" if "markov_head.markov_w1.weight" in tensors else "dflash"
     if "layers.0.hidden_norm.weight" in tensors:
@@ -365,7 +393,7 @@ def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tenso
     if act not in (None, "silu"):
         raise InvalidModel("hidden_act", act, "heads with silu are known")
     types = sizes.get("layer_types")
-    masked = kind in ("mtp", "dflash", "dspark")
+    masked = kind in ("mtp", *MASKED)
     if not masked and isinstance(types, list) and set(map(str, types)) - {"full_attention"}:
         raise InvalidModel("layer_types", types, "heads with full attention are known")
     own = _object(config, "dflash_config")
@@ -375,7 +403,7 @@ def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tenso
     for name, plain in (("input_embedding_scale", 1), ("output_multiplier", 1),
                         ("final_logit_softcapping", 0)):  # fmt: skip
         for place in (own, config):
-            if kind in ("dflash", "dspark") and place.get(name) not in (None, plain):
+            if kind in MASKED and place.get(name) not in (None, plain):
                 raise InvalidModel(name, place[name], f"only {plain} is known for this head")
     if config.get("markov_head_type", "vanilla") not in ("vanilla", "gated"):
         raise InvalidModel("markov_head_type", config["markov_head_type"], "use vanilla or gated")
@@ -395,7 +423,7 @@ def _refuse_unknown(kind: str, config: Metadata, sizes: Metadata, tensors: Tenso
 
 
 def _mask_token(kind: str, config: Metadata, own: Metadata) -> int:
-    if kind not in ("p-eagle", "dflash", "dspark"):
+    if kind not in ("p-eagle", *MASKED):
         return 0
     names = "mask_token_id", "ptd_token_id", "pard_token"
     for name, where in ((n, w) for n in names for w in (config, own)):
@@ -431,7 +459,7 @@ def _taps(kind: str, config: Metadata, own: Metadata) -> tuple[int, ...]:
         if not 1 <= len(ids) <= 64:
             raise InvalidModel(name, len(ids), "give 1 to 64 layers")
         return tuple(i - ahead for i in ids)
-    if kind in ("dflash", "dspark"):
+    if kind in MASKED:
         raise InvalidModel("aux_hidden_state_layer_ids", None, "name the layers that are tapped")
     return ()
 

@@ -26,7 +26,7 @@ from paradecode.testing.machines import checkpoint
 from paradecode.testing.toy import ToyBackend, toy_config
 from tiers import turning
 
-METHOD = {"eagle3": "eagle", "medusa-own": "medusa", "clover-2": "clover"}
+METHOD = {"eagle3": "eagle", "dflash2": "dflash", "medusa-own": "medusa", "clover-2": "clover"}
 TOY = toy_config(context_length=128)
 FEW = ("chunks-of-3", "context-end", "mixed-methods", "prefix-cache", "cancelled-neighbour")
 """Cases in which a head's memory of the text may disagree with the text.
@@ -223,7 +223,9 @@ def test_levels_that_are_made_together_need_not_earn_their_seconds(kind, tmp_pat
     monkeypatch.setattr(module, "drafts_of", seen)
     head = f"head='{random_head(kind, TOY, tmp_path)}'"
     serve([f"{METHOD.get(kind, kind)}({head},budget=hardware)"], curve=True, max_tokens=12)
-    assert (max(least) == 0) == (kind in {"medusa", "medusa-own", "p-eagle", "dflash", "dspark"})
+    assert (max(least) == 0) == (
+        kind in {"medusa", "medusa-own", "p-eagle", "dflash", "dspark", "dflash2"}
+    )
 
 
 def test_of_past_states_the_end_of_a_text_is_forgotten_first() -> None:

@@ -191,9 +191,12 @@ class LongSpec(HeadDrafter):
 
 @head_method(
     "dflash",
-    "a published DFlash head of the target",
+    "a published DFlash or DFlash2 head of the target",
+    "dflash",
+    "dflash2",
     paper="DFlash: Block Diffusion for Flash Speculative Decoding",
     arxiv="2602.06036",
+    aliases=("dflash2",),
 )
 class DFlash(HeadDrafter):
     """A few layers fill a whole block of masks at once, with the target's states as their context.
@@ -202,6 +205,9 @@ class DFlash(HeadDrafter):
     the masks attend to one another. P-EAGLE's masks are read in order; these are denoised together,
     in one step. The tree is made of the likeliest paths through the guesses. Folders of speculators
     and of z-lab can be read; the head says how long a block is.
+
+    DFlash2 mixes each row with the row before it, and a selector chooses between the likeliest
+    tokens of each row by the token before it, so the tree grows level by level.
 
     When: there is such a head: a draft of eight tokens costs one forward of it.
     """
