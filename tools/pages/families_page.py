@@ -20,7 +20,7 @@ LISTED = ROOT / "bench" / "small_models.json"
 """The most used small models, with their date and source, and transformers' class of each."""
 WRAPPED = {
     "Gemma3ForConditionalGeneration": "gemma3", "Gemma4ForConditionalGeneration": "gemma4",
-    "Mistral3ForConditionalGeneration": "ministral3",
+    "Mistral3ForConditionalGeneration": "ministral3", "Step3VLForConditionalGeneration": "step3",
 }  # fmt: skip
 """Classes of models that also see pictures, and the family of their text part."""
 

@@ -52,7 +52,7 @@ _TEXT = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
 """What stands before the names of a network that is the text part of another one."""
 _EXPERT = re.compile(r"experts\.(\d{1,4})\.")
 _UNSEEN = re.compile(
-    r"^(?:model\.)?(?:vision|visual|audio|embed_vision|embed_audio|multi_modal|mtp\.)"
+    r"^(?:model\.)?(?:vision|visual|vit_|audio|embed_vision|embed_audio|multi_modal|mtp\.)"
 )
 """Beginnings of the names of weights that read pictures and sounds, or guess a second token."""
 
