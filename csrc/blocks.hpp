@@ -29,8 +29,6 @@ enum class Source : int {
 };
 inline constexpr int kSources = 16;
 
-inline constexpr int kSuperBlock = 256;
-
 // A block of `size` inputs of one output. Input i has the value
 //   d * factors[i / step] * level - dmin * minima[i / step],
 // where `level` is values[i] - offset, or a level of IQ4 or MXFP4 less 128.

@@ -192,32 +192,97 @@ inline void dots(const float* by, const float* const* rows, int count, int size,
   }
 }
 
-// Rounds groups of 32 values to signed bytes; a byte stands for (largest magnitude / 127).
-inline void quantise(const float* values, int group, int groups, int row, const Activations& out) {
+// The bits of the largest magnitude of 32 values. As integers, magnitudes order like floats and a
+// NaN is above them all.
+inline std::int32_t largest_bits(const float* values) {
   const Simd::I magnitude_bits = Simd::int_all(0x7FFFFFFF);
+  return Simd::int_top(
+      Simd::int_max(Simd::int_and(Simd::bits(Simd::load(values)), magnitude_bits),
+                    Simd::int_and(Simd::bits(Simd::load(values + kLanes)), magnitude_bits)));
+}
+
+// The scale by which values are rounded to signed bytes: a byte stands for (largest magnitude /
+// 127).
+struct ByteScale {
+  explicit ByteScale(float largest) {
+    if (largest < 1e-30F) return;  // the inverse could overflow
+    scale = largest * (1.0F / 127.0F);
+    inverse = 127.0F / largest;
+  }
+
+  float scale = 0.0F;
+  float inverse = 0.0F;
+};
+
+// Writes sixteen values as bytes, and returns their sum.
+inline std::int32_t to_bytes(const float* values, Simd::F inverse, std::int32_t* words) {
+  const Simd::I raw = Simd::bits(Simd::fma(Simd::load(values), inverse, Simd::all(kRounder)));
+  Simd::store_low_bytes(words, raw);
+  return Simd::int_sum(Simd::shift_right<24>(Simd::shift_left<24>(raw)));
+}
+
+inline void quantise(const float* values, int group, int groups, int row, const Activations& out) {
   for (int g = group; g < group + groups; ++g, values += kGroup) {
-    const Simd::F low = Simd::load(values);
-    const Simd::F high = Simd::load(values + kLanes);
-    // As integers, magnitudes order like floats and a NaN is above them all.
-    const float largest = std::bit_cast<float>(
-        Simd::int_top(Simd::int_max(Simd::int_and(Simd::bits(low), magnitude_bits),
-                                    Simd::int_and(Simd::bits(high), magnitude_bits))));
-    const bool tiny = largest < 1e-30F;  // the inverse could overflow
-    const float scale = tiny ? 0.0F : largest * (1.0F / 127.0F);
-    const Simd::F inverse = Simd::all(tiny ? 0.0F : 127.0F / largest);
-    const Simd::F rounder = Simd::all(kRounder);
-    const Simd::I a = Simd::bits(Simd::fma(low, inverse, rounder));
-    const Simd::I b = Simd::bits(Simd::fma(high, inverse, rounder));
+    const ByteScale by(std::bit_cast<float>(largest_bits(values)));
+    const Simd::F inverse = Simd::all(by.inverse);
     const std::int64_t at = out.entry(row, g);
-    Simd::store_low_bytes(out.words + 8 * at, a);
-    Simd::store_low_bytes(out.words + 8 * at + 4, b);
-    const std::int32_t first = Simd::int_sum(Simd::shift_right<24>(Simd::shift_left<24>(a)));
-    const std::int32_t second = Simd::int_sum(Simd::shift_right<24>(Simd::shift_left<24>(b)));
-    out.scales[at] = scale;
-    out.sums[at] = scale * static_cast<float>(first + second);
-    out.corrections[at] = -128 * (first + second);
-    out.halves[2 * at] = -4 * first;
-    out.halves[2 * at + 1] = -4 * second;
+    const std::int32_t sum = to_bytes(values, inverse, out.words + 8 * at) +
+                             to_bytes(values + kLanes, inverse, out.words + 8 * at + 4);
+    out.scales[at] = by.scale;
+    out.sums[at] = by.scale * static_cast<float>(sum);
+    out.corrections[at] = -128 * sum;
+  }
+}
+
+// Two numbers of 16 bits, the first in the lower half.
+inline std::int32_t pair_of(std::int32_t low, std::int32_t high) {
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(high) << 16) |
+                                   (static_cast<std::uint32_t>(low) & 0xFFFFU));
+}
+
+// A group's sum in eighths of the block's scale.
+inline std::int32_t eighths(std::int32_t sum, std::int32_t shift) {
+  const std::int32_t whole = (sum * (1 << (WideInputs::kEighths + 1))) >> shift;
+  return (whole + 1) >> 1;
+}
+
+inline void quantise_wide(const float* values, int block, int blocks, int row,
+                          const Activations& out) {
+  constexpr int groups = kSuperBlock / kGroup;
+  const WideInputs& wide = out.wide;
+  for (int b = block; b < block + blocks; ++b, values += kSuperBlock) {
+    std::int32_t largest[groups];
+    std::int32_t most = 0;
+    for (int g = 0; g < groups; ++g) {
+      largest[g] = largest_bits(values + g * kGroup);
+      most = largest[g] > most ? largest[g] : most;
+    }
+    const ByteScale by(std::bit_cast<float>(most));
+    const std::int64_t whole = out.block(row, b);
+    wide.scales[whole] = by.scale;
+    std::int32_t* pairs = wide.pairs + WideInputs::kPairs * whole;
+    std::int32_t before = 0;
+    for (int g = 0; g < groups; ++g) {
+      // The largest power of two by which the group's values may be multiplied.
+      const std::int32_t room = (most - largest[g]) >> 23;
+      const std::int32_t shift = room < WideInputs::kMostShift ? room : WideInputs::kMostShift;
+      const Simd::F inverse = Simd::all(by.inverse * static_cast<float>(1 << shift));
+      const float* from = values + g * kGroup;
+      const std::int64_t at = out.entry(row, b * groups + g);
+      const std::int32_t first = to_bytes(from, inverse, wide.words + 8 * at);
+      const std::int32_t second = to_bytes(from + kLanes, inverse, wide.words + 8 * at + 4);
+      const std::int32_t base = std::bit_cast<std::int32_t>(kRounder) - (shift << 23);
+      wide.bases[at] = std::bit_cast<float>(base);
+      std::int32_t* starts = wide.starts + WideInputs::kStarts * at;
+      starts[0] = base;
+      starts[1] = base - 32 * first;
+      starts[2] = base - 32 * second;
+      wide.corrections[at] = -128 * (first + second);
+      pairs[WideInputs::kGroupPairs + g] = pair_of(eighths(first, shift), eighths(second, shift));
+      const std::int32_t sum = eighths(first + second, shift);
+      if (g % 2 == 1) pairs[g / 2] = pair_of(before, sum);
+      before = sum;
+    }
   }
 }
 

@@ -26,8 +26,16 @@ constexpr int kGuessPhases = 4;
 
 Forward::Needs Forward::needs(std::initializer_list<Format> formats) {
   Needs out;
-  for (const Format format : formats) (is_integer(format) ? out.integers : out.floats) = true;
+  for (const Format format : formats) out.add(format);
   return out;
+}
+
+void Forward::write_input(const float* values, int width, Needs needs, int row,
+                          const Activations& out) {
+  if (needs.integers) kernels_.quantise(values, 0, width / kGroup, row, out);
+  if (needs.wide) kernels_.quantise_wide(values, 0, width / kSuperBlock, row, out);
+  if (needs.floats)
+    for (int k = 0; k < width; ++k) out.values[out.value(row, k)] = values[k];
 }
 
 Forward::Forward(Model& model, Model::Workspace& workspace, const std::deque<Plan>& plans,
@@ -99,6 +107,7 @@ ForwardResult Forward::run() {
   inner_ = space_.inner.shape(std::max(rows, places), inner_width_);
   const auto logit_rows = static_cast<int>(plan_.logit_rows.size());
   space_.input.shape(std::max(rows, logit_rows), widest);
+  plan_divided();
   std::int64_t row_floats = widest;
   if (reads_tokens()) {
     const Matrix& project = model_.weights_.token_project;
@@ -108,7 +117,7 @@ ForwardResult Forward::run() {
   for (auto& member : space_.members) {
     member.input.shape(kPrivateRows, widest);
     member.row.need(count(1, row_floats));
-    member.tile.need(count(2 * kRowBlock, std::max(dim, 2 * kLanes)));
+    member.tile.need(count(2 * kRowBlock, std::max(dim, kSuperBlock)));
     member.scores.need(count(kMaxQueries, score_stride_));
   }
   model_.cache_.need_scratch(plan_.scratch_pages);
@@ -261,7 +270,8 @@ void Forward::feed_dense(Member& member, const Inner& inner, const Norm& norm, T
   const int blocks = blocks_of(rows);
   const int threads = model_.team_->size();
   const int pairs = inner.first().panels / 2;
-  const int pair_step = chunk_units(pairs, threads);
+  const int some = chunk_units(pairs, threads);
+  const int pair_step = blocks > 1 ? round_up(some, inner.pairs_of_scale()) : some;
   const int pair_steps = (pairs + pair_step - 1) / pair_step;
   member.enter(Part::Inner);
   with_input(member, rows, width_, inner.needs(), normed(norm), pair_steps * blocks,
@@ -279,42 +289,72 @@ void Forward::feed_dense(Member& member, const Inner& inner, const Norm& norm, T
                [&](int chunk) { down(chunk, inner_); });
 }
 
-// Gate and up for groups of 32 outputs, and their product as the input of the down projection.
+void Forward::plan_divided() {
+  const auto blocks = static_cast<std::size_t>(inner_width_ / kSuperBlock);
+  divided_ = space_.divided.need(blocks * kRowBlock * kSuperBlock);
+  if (space_.divided_pairs.size() < blocks)
+    space_.divided_pairs = std::vector<std::atomic<int>>(blocks);
+  divided_pairs_ = space_.divided_pairs.data();
+  for (auto& pairs : space_.divided_pairs) pairs = 0;
+}
+
+// Gate and up for groups of 32 outputs, and their product as the input of the down projection. If
+// that takes 256 values with one scale, and a chunk has only some of them, the values wait for
+// those of other chunks; the member that makes the last ones rounds them all.
 void Forward::inner_chunk(Member& member, const Inner& inner, const Activations& input, int pair,
                           int pairs, int row, int rows, float* scratch) {
   const MlpWeights& w = inner.weights;
   const auto activate = kernels_.activate[static_cast<int>(inner.activation)];
   const float* first_bias = w.gate.data != nullptr ? w.gate_bias : w.up_bias;
-  float* gate = scratch;
-  float* second = scratch + std::int64_t{kRowBlock} * kGroup;
+  const int unit = inner.pairs_of_scale();
+  const int width = unit * kGroup;
+  float* second = scratch + std::int64_t{kRowBlock} * width;
   const auto bias_of = [](const float* bias, int at) {
     return bias == nullptr ? nullptr : bias + at * kGroup;
   };
-  for (int at = pair; at < pair + pairs; ++at) {
-    const float* up = second;
-    kernels_.matmul(inner.first(), 2 * at, 2, input, row, rows, gate, kGroup,
-                    bias_of(first_bias, at), false);
-    if (inner.given != nullptr)
-      for (int r = 0; r < rows; ++r)
-        std::copy_n(inner.given + (row + r) * inner.stride + at * kGroup, kGroup,
-                    second + r * kGroup);
-    else if (w.gate.data != nullptr)
-      kernels_.matmul(w.up, 2 * at, 2, input, row, rows, second, kGroup, bias_of(w.up_bias, at),
-                      false);
-    else
-      up = nullptr;
+  for (int at = pair; at < pair + pairs;) {
+    const int index = at / unit;
+    const int first = at % unit;
+    const int end = std::min(unit, first + pair + pairs - at);
+    const bool whole = end - first == unit;
+    float* gate = whole ? scratch : divided_ + std::int64_t{index} * kRowBlock * kSuperBlock;
+    const float* up = inner.given != nullptr || w.gate.data != nullptr ? second : nullptr;
+    for (int i = first; i < end; ++i, ++at) {
+      kernels_.matmul(inner.first(), 2 * at, 2, input, row, rows, gate + i * kGroup, width,
+                      bias_of(first_bias, at), false);
+      if (inner.given != nullptr)
+        for (int r = 0; r < rows; ++r)
+          std::copy_n(inner.given + (row + r) * inner.stride + at * kGroup, kGroup,
+                      second + r * width + i * kGroup);
+      else if (up != nullptr)
+        kernels_.matmul(w.up, 2 * at, 2, input, row, rows, second + i * kGroup, width,
+                        bias_of(w.up_bias, at), false);
+    }
     member.enter(Part::Activate);
-    activate(gate, up, rows * kGroup);
-    for (int r = 0; r < rows; ++r) {
-      const float* values = gate + r * kGroup;
-      if (is_integer(w.down.format))
-        kernels_.quantise(values, at, 1, row + r, inner_);
-      else
-        for (int k = 0; k < kGroup; ++k)
-          inner_.values[inner_.value(row + r, at * kGroup + k)] = values[k];
+    if (whole)
+      activate(gate, up, rows * width);
+    else
+      for (int r = 0; r < rows; ++r) {
+        const int from = r * width + first * kGroup;
+        activate(gate + from, up == nullptr ? nullptr : up + from, (end - first) * kGroup);
+      }
+    if (whole || divided_pairs_[index].fetch_add(end - first) + end - first == unit) {
+      if (!whole) divided_pairs_[index] = 0;
+      for (int r = 0; r < rows; ++r) write_inner(gate + r * width, w.down.format, index, row + r);
     }
     member.enter(Part::Inner);
   }
+}
+
+// Writes the values that share a scale.
+void Forward::write_inner(const float* values, Format format, int index, int row) {
+  if (!is_integer(format))
+    for (int k = 0; k < kGroup; ++k)
+      inner_.values[inner_.value(row, index * kGroup + k)] = values[k];
+  else if (has_superblocks(format))
+    kernels_.quantise_wide(values, index, 1, row, inner_);
+  else
+    kernels_.quantise(values, index, 1, row, inner_);
 }
 
 void Forward::keep_hidden(int layer) {

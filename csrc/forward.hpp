@@ -1,6 +1,7 @@
 // One forward pass over a plan.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -40,7 +41,10 @@ struct Model::Workspace {
   Buffer<float> recalled;   // what parts with a state make of rows
   Buffer<float> records;    // which these rows leave
   InputBuffer input;
-  InputBuffer inner;      // of the down projection
+  InputBuffer inner;  // of the down projection
+  // Values of blocks of 256 that chunks share, and how many pairs of panels of them are made.
+  Buffer<float> divided;
+  std::vector<std::atomic<int>> divided_pairs;
   InputBuffer sent;       // rows of experts, side by side
   Buffer<float> routed;   // logits of the router
   Buffer<float> gains;    // of the shared expert [rows, 32]
@@ -211,9 +215,21 @@ class Forward {
   // Which forms of its input a product needs.
   struct Needs {
     bool integers = false;
+    bool wide = false;
     bool floats = false;
+
+    void add(Format format) {
+      (!is_integer(format) ? floats : has_superblocks(format) ? wide : integers) = true;
+    }
+    void add(const Needs& other) {
+      integers |= other.integers;
+      wide |= other.wide;
+      floats |= other.floats;
+    }
   };
   static Needs needs(std::initializer_list<Format> formats);
+  // Writes a row's values, `width` of them, in the forms that are needed.
+  void write_input(const float* values, int width, Needs needs, int row, const Activations& out);
 
   // What the inner values of an MLP are made of. Those of second embeddings have no `up`: they are
   // `given`, [rows, stride].
@@ -230,10 +246,16 @@ class Forward {
                  ? Forward::needs({first().format})
                  : Forward::needs({weights.gate.format, weights.up.format});
     }
+    // The number of pairs of panels whose values the down projection takes with one scale.
+    int pairs_of_scale() const {
+      return has_superblocks(weights.down.format) ? kSuperBlock / kGroup : 1;
+    }
   };
   void feed_dense(Member& member, const Inner& inner, const Norm& norm, Target to);
   void inner_chunk(Member& member, const Inner& inner, const Activations& input, int pair,
                    int pairs, int row, int rows, float* scratch);
+  void write_inner(const float* values, Format format, int index, int row);
+  void plan_divided();
   void keep_hidden(int layer);
   // The attention weights that were asked for; of the `number`-th attention that runs.
   void plan_weights();
@@ -290,6 +312,8 @@ class Forward {
   std::size_t lots_ = 0;  // of all rows, at most
   Activations sent_;
   Activations inner_;
+  float* divided_ = nullptr;  // [blocks, kRowBlock, 256]
+  std::atomic<int>* divided_pairs_ = nullptr;
   // Rows of a canvas that read a guess, and which row of it.
   struct Guess {
     int row;

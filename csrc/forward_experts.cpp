@@ -79,9 +79,7 @@ void Forward::send_rows(Member& member, int layer, Routing& routing, int row, in
   Needs forms;
   for (const ExpertBlock& block : routing.blocks()) {
     const Inner inner{w.experts[static_cast<std::size_t>(block.expert)], feed.activation};
-    const Needs more = inner.needs();
-    forms.integers |= more.integers;
-    forms.floats |= more.floats;
+    forms.add(inner.needs());
   }
   const auto fill = normed(w.experts_norm);
   member.enter(Part::Prepare);
@@ -89,9 +87,7 @@ void Forward::send_rows(Member& member, int layer, Routing& routing, int row, in
     for (int place = chunk * kRowGroup; place < (chunk + 1) * kRowGroup; ++place) {
       if (routing.row_at(place) < 0) continue;
       const float* values = fill(row + routing.row_at(place), own.row.data());
-      if (forms.integers) kernels_.quantise(values, 0, width_ / kGroup, place, sent_);
-      if (forms.floats)
-        for (int k = 0; k < width_; ++k) sent_.values[sent_.value(place, k)] = values[k];
+      write_input(values, width_, forms, place, sent_);
     }
   });
 }
@@ -116,8 +112,8 @@ void Forward::feed_lot(Member& member, int layer, Routing& routing, int row, int
   const std::vector<ExpertBlock>& blocks = routing.blocks();
   const auto block_count = static_cast<int>(blocks.size());
   const int steps = std::max(1, model_.team_->size() * kShare / std::max(1, block_count));
-  const auto share = [&](int units, int chunk, int& first) {
-    const int step = (units + steps - 1) / steps;
+  const auto share = [&](int units, int whole, int chunk, int& first) {
+    const int step = round_up((units + steps - 1) / steps, whole);
     first = std::min(units, chunk % steps * step);
     return std::min(step, units - first);
   };
@@ -126,7 +122,7 @@ void Forward::feed_lot(Member& member, int layer, Routing& routing, int row, int
     const ExpertBlock& block = blocks[static_cast<std::size_t>(chunk / steps)];
     const Inner inner{w.experts[static_cast<std::size_t>(block.expert)], feed.activation};
     int first = 0;
-    const int pairs = share(inner.first().panels / 2, chunk, first);
+    const int pairs = share(inner.first().panels / 2, inner.pairs_of_scale(), chunk, first);
     inner_chunk(member, inner, sent_, first, pairs, block.place, block.rows, own.tile.data());
   });
   member.enter(Part::Down);
@@ -135,7 +131,7 @@ void Forward::feed_lot(Member& member, int layer, Routing& routing, int row, int
     const MlpWeights& expert = w.experts[static_cast<std::size_t>(block.expert)];
     const Matrix& down = expert.down;
     int first = 0;
-    const int panels = share(down.panels, chunk, first);
+    const int panels = share(down.panels, 1, chunk, first);
     kernels_.matmul(down, first, panels, inner_, block.place, block.rows,
                     results_ + std::int64_t{block.place} * width_ + first * kLanes, width_,
                     expert.down_bias == nullptr ? nullptr : expert.down_bias + first * kLanes,

@@ -28,10 +28,7 @@ inline void Forward::with_input(Member& member, int rows, int width, Needs needs
   auto& own = own_of(member);
   const Part part = member.enter(Part::Prepare);
   const auto prepare = [&](const Activations& input, int row) {
-    const float* values = fill(row, own.row.data());
-    if (needs.integers) kernels_.quantise(values, 0, width / kGroup, row, input);
-    if (needs.floats)
-      for (int k = 0; k < width; ++k) input.values[input.value(row, k)] = values[k];
+    write_input(fill(row, own.row.data()), width, needs, row, input);
   };
   if (rows <= kPrivateRows) {
     const Activations input = own.input.shape(rows, width);

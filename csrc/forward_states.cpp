@@ -331,7 +331,7 @@ void Forward::run_head(Model::Workspace::Member& own, int part, const StateShape
                        int head) const {
   const int n = kind.key_dim;
   const int p = kind.padded_value();
-  const int group = head / (kind.heads / kind.key_heads);
+  const int group = kind.tiled ? head % kind.key_heads : head / (kind.heads / kind.key_heads);
   const std::int64_t matrix = std::int64_t{n} * p;
   const int keys = kind.keys();
   const int c_at = keys + kind.values() + (kind.channels ? group * n : head);

@@ -20,7 +20,12 @@ class InputBuffer {
     view_.scales = scales_.need(count(width / kGroup));
     view_.sums = sums_.need(count(width / kGroup));
     view_.corrections = corrections_.need(count(width / kGroup));
-    view_.halves = halves_.need(count(2 * width / kGroup));
+    view_.wide.words = wide_words_.need(count(width / 4));
+    view_.wide.bases = bases_.need(count(width / kGroup));
+    view_.wide.corrections = wide_corrections_.need(count(width / kGroup));
+    view_.wide.starts = starts_.need(count(WideInputs::kStarts * width / kGroup));
+    view_.wide.scales = wide_scales_.need(count(width / kSuperBlock));
+    view_.wide.pairs = pairs_.need(count(WideInputs::kPairs * (width / kSuperBlock)));
     return view_;
   }
   const Activations& view() const { return view_; }
@@ -32,7 +37,12 @@ class InputBuffer {
   Buffer<float> scales_;
   Buffer<float> sums_;
   Buffer<std::int32_t> corrections_;
-  Buffer<std::int32_t> halves_;
+  Buffer<std::int32_t> wide_words_;
+  Buffer<float> bases_;
+  Buffer<std::int32_t> wide_corrections_;
+  Buffer<std::int32_t> starts_;
+  Buffer<float> wide_scales_;
+  Buffer<std::int32_t> pairs_;
 };
 
 }  // namespace paradecode

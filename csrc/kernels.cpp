@@ -17,6 +17,7 @@ constinit const Kernels kernels = {.name = PARADECODE_TEXT(PARADECODE_SET),
                                    .matmul = matmul,
 #endif
                                    .quantise = quantise,
+                                   .quantise_wide = quantise_wide,
                                    .rms_norm = rms_norm,
                                    .layer_norm = layer_norm,
                                    .activate = {activate<Silu>, activate<Gelu>, activate<GeluTanh>,

@@ -34,6 +34,7 @@ inline std::int32_t multiply(std::int64_t steps) {
   for (int i = 0; i < 64; ++i) raw[i] = static_cast<std::uint8_t>(i % 16);
   const Simd::Bytes weight = Simd::load_bytes(raw);
   Simd::I sums[12];
+#pragma GCC unroll 12
   for (auto& sum : sums) sum = Simd::int_zero();
   // Changing operands prevent the compiler from computing the sum at once.
   const auto word_of = [](std::int64_t step) {
@@ -53,11 +54,14 @@ inline std::int32_t multiply(std::int64_t steps) {
       sums[2 * i + 1] = Lanes::second_of(pairs[i]);
     }
   } else {
-    for (std::int64_t step = 0; step < steps; ++step)
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const std::int32_t word = word_of(step);
 #pragma GCC unroll 12
-      for (int i = 0; i < 12; ++i) sums[i] = Simd::dot_nibbles(sums[i], weight, word_of(step));
+      for (int i = 0; i < 12; ++i) sums[i] = Simd::dot_nibbles(sums[i], weight, word);
+    }
   }
   std::int32_t lanes[kLanes];
+#pragma GCC unroll 12
   for (int i = 1; i < 12; ++i) sums[0] = Simd::int_add(sums[0], sums[i]);
   Simd::int_store(lanes, sums[0]);
   return lanes[0];

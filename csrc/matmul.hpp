@@ -1,7 +1,8 @@
 // Matrix products over packed panels. A tile multiplies one panel (16 outputs) by up to kMaxRows
 // rows, so that a weight is loaded and unpacked once for all of them. A row's result does not
 // depend on the tile in which it is computed: inside a group of 32 inputs integers are summed, and
-// over the groups float32 fused multiply-adds run in order.
+// over the groups float32 fused multiply-adds run in order. Where blocks have 256 inputs, they run
+// over the groups of a block, and then over the blocks.
 #pragma once
 
 #include "dispatch.hpp"
@@ -30,7 +31,7 @@ inline void prefetch_ahead(const std::uint8_t* p) {
 }
 
 template <Format Kind>
-inline Simd::I dot(Simd::I sum, Simd::Bytes w, std::int32_t word) {
+inline Simd::I dot(Simd::I sum, Simd::Bytes w, const std::int32_t& word) {
   if constexpr (has_offset(Kind)) return Simd::dot_bytes(sum, w, word);
   return Simd::dot_nibbles(sum, w, word);
 }
@@ -44,101 +45,123 @@ inline void in_turns(Each each) {
 }
 
 // Turns the dots of a group of 32 inputs into what is added to a sum of float32. `at` is the entry
-// of a row's inputs. This version has one scale for the whole group.
+// of a row's inputs. This version is a block of its own.
 template <Format Kind>
 struct WholeGroup {
   using Scales = GroupScales<Kind>;
-  static constexpr int kDots = 1;
+  static constexpr int kParts = 1;
 
-  WholeGroup(const Scales& scales, int group) : scale(scales.scale(group)) {
-    if constexpr (Scales::has_minimum) minimum = scales.minimum(group);
-  }
+  WholeGroup(const Scales& of, int) : scales(of) {}
+
+  static const std::int32_t* words(const Activations& input) { return input.words; }
 
   static Simd::I start(const Activations& input, std::int64_t at, int) {
     return has_offset(Kind) ? Simd::bytes_start(input.corrections[at]) : Simd::int_zero();
   }
 
-  Simd::F add(const Simd::I* dots, const Activations& input, std::int64_t at, Simd::F sum) const {
-    const Simd::F factor = Simd::mul(scale, Simd::all(input.scales[at]));
-    sum = Simd::fma(Simd::to_float(dots[0]), factor, sum);
-    if constexpr (Scales::has_minimum) sum = Simd::fma(minimum, Simd::all(input.sums[at]), sum);
-    return sum;
-  }
-
-  Simd::F scale;
-  Simd::F minimum = Simd::zero();
-};
-
-// This version has a scale, which is an integer, for each half of the group. The sums of halves are
-// below 2^23 in size, so float32 multiplies and adds the integers exactly, in fewer instructions
-// than integers.
-template <Format Kind>
-struct HalfGroups {
-  using Scales = HalfScales<Kind>;
-  static constexpr int kDots = 2;
-
-  HalfGroups(const Scales& of, int group) : scales(of) {
-    for (int half = 0; half < 2; ++half) {
-      factors[half] = scales.factor(2 * group + half);
-      if constexpr (Scales::has_minimum) minima[half] = scales.minimum_factor(2 * group + half);
-    }
-  }
-
-  static Simd::I start(const Activations& input, std::int64_t at, int half) {
-    if constexpr (Scales::has_minimum) return Simd::int_zero();
-    return Simd::shift_left<Scales::offset_shift>(Simd::int_all(input.halves[2 * at + half]));
-  }
-
-  static Simd::F both(Simd::I first, Simd::I second, const Simd::F* by) {
-    return Simd::fma(Simd::to_float(second), by[1], Simd::mul(Simd::to_float(first), by[0]));
-  }
-
-  Simd::F add(const Simd::I* dots, const Activations& input, std::int64_t at, Simd::F sum) const {
-    const Simd::F scale = Simd::all(input.scales[at]);
-    sum = Simd::fma(both(dots[0], dots[1], factors), Simd::mul(scales.scale, scale), sum);
-    if constexpr (Scales::has_minimum) {
-      const std::int32_t* halves = input.halves + 2 * at;
-      const Simd::F taken = both(Simd::int_all(halves[0]), Simd::int_all(halves[1]), minima);
-      sum = Simd::fma(taken, Simd::mul(scales.minimum, scale), sum);
-    }
+  Simd::F add(Simd::I dots, int, const Activations& input, std::int64_t at, Simd::F sum) const {
+    const Simd::F factor = Simd::mul(scales.scale, Simd::all(input.scales[at]));
+    sum = Simd::fma(Simd::to_float(dots), factor, sum);
+    if constexpr (Scales::has_minimum)
+      sum = Simd::fma(scales.minimum, Simd::all(input.sums[at]), sum);
     return sum;
   }
 
   const Scales& scales;
-  Simd::F factors[2];
-  Simd::F minima[2] = {Simd::zero(), Simd::zero()};
 };
 
-template <Format Kind, bool Halves = has_half_scales(Kind)>
+// This version is one of a block's eight groups, and has a factor for each of its parts. Dots begin
+// with the bits of a float, see WideInputs. They are below 2^22 in size, so that these bits stay
+// those of a number between 2^(23 - shift) and twice that, and the difference is exact.
+template <Format Kind>
+struct BlockGroup {
+  using Scales = BlockScales<Kind>;
+  static constexpr int kParts = Scales::parts;
+
+  BlockGroup(const Scales& scales, int group) {
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) factors[part] = scales.factor(kParts * group + part);
+  }
+
+  static const std::int32_t* words(const Activations& input) { return input.wide.words; }
+
+  static Simd::I start(const Activations& input, std::int64_t at, int part) {
+    const std::int32_t* starts = input.wide.starts + WideInputs::kStarts * at;
+    if constexpr (has_offset(Kind))
+      return Simd::int_add(Simd::bytes_start(input.wide.corrections[at]), Simd::int_all(starts[0]));
+    return Simd::int_all(starts[Scales::has_minimum ? 0 : 1 + part]);
+  }
+
+  Simd::F add(Simd::I dots, int part, const Activations& input, std::int64_t at,
+              Simd::F sum) const {
+    const Simd::F scaled = Simd::sub(Simd::from_bits(dots), Simd::all(input.wide.bases[at]));
+    return Simd::fma(scaled, factors[part], sum);
+  }
+
+  Simd::F factors[kParts];
+};
+
+// Adds the sums of a block to those of rows; `block` is the number of the first row's block.
+template <Format Kind, int Rows>
+inline void add_block(const BlockScales<Kind>& scales, const WideInputs& input, std::int64_t block,
+                      const Simd::F* of_block, Simd::F* sums) {
+  using Scales = BlockScales<Kind>;
+  in_turns<Rows>([&](int first, int last) {
+    Simd::F products[kTurns];
+#pragma GCC unroll 16
+    for (int r = first; r < last; ++r) products[r - first] = Simd::mul(of_block[r], scales.scale);
+    if constexpr (Scales::has_minimum) {
+      const std::int32_t* pairs = input.pairs + WideInputs::kPairs * block +
+                                  (Scales::parts == 1 ? 0 : WideInputs::kGroupPairs);
+      Simd::I taken[kTurns];
+#pragma GCC unroll 16
+      for (int r = first; r < last; ++r) taken[r - first] = Simd::int_zero();
+#pragma GCC unroll 8
+      for (int i = 0; i < Scales::pairs; ++i)
+#pragma GCC unroll 16
+        for (int r = first; r < last; ++r)
+          taken[r - first] = Simd::dot_pairs(taken[r - first], scales.minima[i],
+                                             pairs[WideInputs::kPairs * r + i]);
+#pragma GCC unroll 16
+      for (int r = first; r < last; ++r)
+        products[r - first] =
+            Simd::fma(Simd::to_float(taken[r - first]), scales.minimum, products[r - first]);
+    }
+#pragma GCC unroll 16
+    for (int r = first; r < last; ++r)
+      sums[r] = Simd::fma(products[r - first], Simd::all(input.scales[block + r]), sums[r]);
+  });
+}
+
+template <Format Kind, bool Superblocks = has_superblocks(Kind)>
 struct GroupOf {
   using Type = WholeGroup<Kind>;
 };
 template <Format Kind>
 struct GroupOf<Kind, true> {
-  using Type = HalfGroups<Kind>;
+  using Type = BlockGroup<Kind>;
 };
 
 template <Format Kind, int Rows>
 inline void add_group(const Simd::Bytes* w, const typename GroupOf<Kind>::Type& group,
                       const Activations& input, std::int64_t at, Simd::F* sums) {
-  constexpr int parts = GroupOf<Kind>::Type::kDots;
-  const std::int32_t* words = input.words + 8 * at;
+  constexpr int parts = GroupOf<Kind>::Type::kParts;
+  const std::int32_t* words = group.words(input) + 8 * at;
   in_turns<Rows>([&](int first, int last) {
-    Simd::I dots[kTurns][parts];
-#pragma GCC unroll 16
-    for (int r = first; r < last; ++r)
 #pragma GCC unroll 2
-      for (int part = 0; part < parts; ++part)
-        dots[r - first][part] = group.start(input, at + r, part);
+    for (int part = 0; part < parts; ++part) {
+      Simd::I dots[kTurns];
 #pragma GCC unroll 16
-    for (int i = 0; i < 8; ++i)
+      for (int r = first; r < last; ++r) dots[r - first] = group.start(input, at + r, part);
 #pragma GCC unroll 16
-      for (int r = first; r < last; ++r) {
-        Simd::I& sum = dots[r - first][i * parts / 8];
-        sum = dot<Kind>(sum, w[i], words[8 * r + i]);
-      }
+      for (int i = part * 8 / parts; i < (part + 1) * 8 / parts; ++i)
 #pragma GCC unroll 16
-    for (int r = first; r < last; ++r) sums[r] = group.add(dots[r - first], input, at + r, sums[r]);
+        for (int r = first; r < last; ++r)
+          dots[r - first] = dot<Kind>(dots[r - first], w[i], words[8 * r + i]);
+#pragma GCC unroll 16
+      for (int r = first; r < last; ++r)
+        sums[r] = group.add(dots[r - first], part, input, at + r, sums[r]);
+    }
   });
 }
 
@@ -151,7 +174,8 @@ concept MultipliesPairs = requires { typename Lanes::Pair; };
 template <Format Kind, int Rows, MultipliesPairs Lanes>
 inline void add_group_to_pairs(const Simd::Bytes* w, const typename GroupOf<Kind>::Type& group,
                                const Activations& input, std::int64_t at, Simd::F* sums) {
-  constexpr int parts = GroupOf<Kind>::Type::kDots;
+  constexpr int parts = GroupOf<Kind>::Type::kParts;
+  const std::int32_t* words = group.words(input);
   typename Lanes::Eights eights[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) eights[i] = Lanes::eights(w[2 * i], w[2 * i + 1]);
@@ -159,19 +183,17 @@ inline void add_group_to_pairs(const Simd::Bytes* w, const typename GroupOf<Kind
   for (int r = 0; r < Rows; r += 2) {
     const std::int64_t first = at + r;
     const std::int64_t second = r + 1 < Rows ? first + 1 : first;
-    Simd::I dots[2][parts];
 #pragma GCC unroll 2
     for (int part = 0; part < parts; ++part) {
       auto pair = Lanes::pair(group.start(input, first, part), group.start(input, second, part));
 #pragma GCC unroll 4
       for (int i = 4 * part / parts; i < 4 * (part + 1) / parts; ++i)
-        pair = Lanes::dot_pair(pair, eights[i], input.words + 8 * first + 2 * i,
-                               input.words + 8 * second + 2 * i);
-      dots[0][part] = Lanes::first_of(pair);
-      dots[1][part] = Lanes::second_of(pair);
+        pair =
+            Lanes::dot_pair(pair, eights[i], words + 8 * first + 2 * i, words + 8 * second + 2 * i);
+      sums[r] = group.add(Lanes::first_of(pair), part, input, first, sums[r]);
+      if (r + 1 < Rows)
+        sums[r + 1] = group.add(Lanes::second_of(pair), part, input, second, sums[r + 1]);
     }
-    sums[r] = group.add(dots[0], input, first, sums[r]);
-    if (r + 1 < Rows) sums[r + 1] = group.add(dots[1], input, second, sums[r + 1]);
   }
 }
 
@@ -179,20 +201,30 @@ template <Format Kind, int Rows, class Lanes = Simd>
 inline void tile_integer(const std::uint8_t* weight, int groups, const Activations& input, int row,
                          Simd::F* sums) {
   using Group = typename GroupOf<Kind>::Type;
-  constexpr Packing block = packing(Kind);
+  constexpr Packing shape = packing(Kind);
   std::int64_t at = input.entry(row, 0);
-  for (int done = 0; done < groups; done += block.groups) {
-    prefetch_ahead<block.header>(weight);
+  std::int64_t block = has_superblocks(Kind) ? input.block(row, 0) : 0;
+  Simd::F of_block[Rows];
+  for (int done = 0; done < groups; done += shape.groups, block += kRowGroup) {
+    prefetch_ahead<shape.header>(weight);
     const typename Group::Scales scales(weight);
-    weight += block.header;
-    for (int g = 0; g < block.groups; ++g, weight += block.data, at += kRowGroup) {
-      prefetch_ahead<block.data>(weight);
+    weight += shape.header;
+    if constexpr (has_superblocks(Kind)) {
+#pragma GCC unroll 16
+      for (int r = 0; r < Rows; ++r) of_block[r] = Simd::zero();
+    }
+    Simd::F* to = has_superblocks(Kind) ? of_block : sums;
+    for (int g = 0; g < shape.groups; ++g, weight += shape.data, at += kRowGroup) {
+      prefetch_ahead<shape.data>(weight);
       Simd::Bytes w[8];
       unpack_group<Kind>(weight, w);
       if constexpr (Rows > 1 && MultipliesPairs<Lanes>)
-        add_group_to_pairs<Kind, Rows, Lanes>(w, Group(scales, g), input, at, sums);
+        add_group_to_pairs<Kind, Rows, Lanes>(w, Group(scales, g), input, at, to);
       else
-        add_group<Kind, Rows>(w, Group(scales, g), input, at, sums);
+        add_group<Kind, Rows>(w, Group(scales, g), input, at, to);
+    }
+    if constexpr (has_superblocks(Kind)) {
+      add_block<Kind, Rows>(scales, input.wide, block, of_block, sums);
     }
   }
 }

@@ -40,11 +40,11 @@ struct WindowTables {
 // What the layers with a state read and write; see interface.StatePages.
 struct StateInput {
   bool given = false;
-  std::int64_t first = 0;             // page of the first of `records`
-  std::vector<std::int32_t> records;  // -1: rows there leave no record
+  std::int64_t first = 0;                  // page of the first of `records`
+  std::vector<std::int32_t> records = {};  // -1: rows there leave no record
   std::int64_t base = 0;
   std::int64_t state = -1;
-  std::vector<std::pair<std::int64_t, std::int64_t>> writes;  // page and slot
+  std::vector<std::pair<std::int64_t, std::int64_t>> writes = {};  // page and slot
 };
 
 // One span as it came; the pointers belong to the caller. See interface.Span for the meaning.

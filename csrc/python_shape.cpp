@@ -160,6 +160,7 @@ StateShape read_state(Record& from, int hidden_size) {
   out.decay_divisor = from.number("decay_divisor");
   out.strength = static_cast<Strength>(from.choice("strength", {"one", "step", "sigmoid"}));
   out.unit = from.flag("unit");
+  out.tiled = from.flag("tiled");
   out.scale = from.number("scale");
   out.skip = from.flag("skip");
   out.gate = static_cast<Gate>(from.choice("gate", {"none", "before", "after"}));

@@ -96,6 +96,7 @@ struct StateShape {
   int width = 0;  // taps of a convolution; 0: none
   bool tap_bias = false;
   bool unit = false;
+  bool tiled = false;
   float scale = 1.0F;
   bool skip = false;
   Gate gate = Gate::None;
@@ -129,10 +130,11 @@ struct StateShape {
 };
 
 struct LayerShape {
-  int attention = -1;       // which of the model's kinds; -1: none
-  int keys_of = -1;         // the layer whose keys and values it reads; -1: its own
-  std::vector<int> states;  // kinds of its parts with a state: a convolution, then a recurrence
-  int first_state = 0;      // number of such parts in the layers before
+  int attention = -1;  // which of the model's kinds; -1: none
+  int keys_of = -1;    // the layer whose keys and values it reads; -1: its own
+  // Kinds of its parts with a state: a convolution, then a recurrence.
+  std::vector<int> states = {};
+  int first_state = 0;  // number of such parts in the layers before
   int feed = -1;
   bool reads_token = false;  // whether there is a part that reads second embeddings
   Activation token_activation = Activation::GeluTanh;

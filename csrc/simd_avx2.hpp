@@ -179,6 +179,11 @@ struct Simd : PlainHash {
             pairs(sum.b, _mm256_maddubs_epi16(_mm256_abs_epi8(w.b), _mm256_sign_epi8(x, w.b)))};
   }
 #endif
+  // Adds to each lane the products of its two 16-bit integers with those of `word`.
+  static I dot_pairs(I sum, I pairs_of, std::int32_t word) {
+    const __m256i x = _mm256_set1_epi32(word);
+    return int_add(sum, {_mm256_madd_epi16(pairs_of.a, x), _mm256_madd_epi16(pairs_of.b, x)});
+  }
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static void prefetch_far(const void* p) {  // into the second-level cache
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);

@@ -92,13 +92,23 @@ struct Simd {
   static I load_i8(const std::uint8_t* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  // Adds to each lane the dot of its four unsigned bytes with the four signed bytes of `word`.
-  static I dot_nibbles(I sum, Bytes w, std::int32_t word) {
+  // Adds to each lane the dot of its four unsigned bytes with the four signed bytes of `word`. GCC
+  // does not find out by itself that the instruction can repeat a word of memory.
+  static I dot_nibbles(I sum, Bytes w, const std::int32_t& word) {
+#if defined(__GNUC__) && !defined(__clang__)
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(word));
+    return sum;
+#else
     return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(word));
+#endif
   }
   static I bytes_start(std::int32_t correction) { return _mm512_set1_epi32(correction); }
   static Bytes prepare_bytes(Bytes w) { return w; }
-  static I dot_bytes(I sum, Bytes w, std::int32_t word) { return dot_nibbles(sum, w, word); }
+  static I dot_bytes(I sum, Bytes w, const std::int32_t& word) { return dot_nibbles(sum, w, word); }
+  // Adds to each lane the products of its two 16-bit integers with those of `word`.
+  static I dot_pairs(I sum, I pairs, std::int32_t word) {
+    return _mm512_dpwssd_epi32(sum, pairs, _mm512_set1_epi32(word));
+  }
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
   static void prefetch_far(const void* p) {  // into the second-level cache
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);

@@ -261,6 +261,15 @@ struct Simd : PlainHash {
   [[gnu::always_inline]] static I dot_bytes(I sum, Bytes w, std::int32_t word) {
     return dot_nibbles(sum, w, word);
   }
+  // Adds to each lane the products of its two 16-bit integers with those of `word`.
+  [[gnu::always_inline]] static I dot_pairs(I sum, I pairs, std::int32_t word) {
+    const std::int32_t low = static_cast<std::int16_t>(word);
+    return each<I>([&](int i) {
+      const int32x4_t lower = vshrq_n_s32(vshlq_n_s32(pairs.v[i], 16), 16);
+      const int32x4_t with_low = vmlaq_n_s32(sum.v[i], lower, low);
+      return vmlaq_n_s32(with_low, vshrq_n_s32(pairs.v[i], 16), word >> 16);
+    });
+  }
   [[gnu::always_inline]] static void prefetch(const void* p) { __builtin_prefetch(p); }
   [[gnu::always_inline]] static void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
 };

@@ -193,6 +193,14 @@ struct Simd : PlainHash {
   static I dot_bytes(const I& sum, const Bytes& w, std::int32_t word) {
     return dot_nibbles(sum, w, word);
   }
+  static std::int32_t upper(std::int32_t x) { return x >> 16; }
+  static std::int32_t lower(std::int32_t x) { return static_cast<std::int16_t>(x); }
+  // Adds to each lane the products of its two 16-bit integers with those of `word`.
+  static I dot_pairs(const I& sum, const I& pairs, std::int32_t word) {
+    return each<I>([&](int i) {
+      return sum.v[i] + lower(pairs.v[i]) * lower(word) + upper(pairs.v[i]) * upper(word);
+    });
+  }
   static void prefetch(const void*) {}
   static void prefetch_far(const void*) {}
 };

@@ -57,11 +57,11 @@ class LineagePlanner {
       : in_(input),
         name_("spans[" + std::to_string(index) + "]."),
         store_(store),
-        base_(input.states.base),
-        known_(input.context - base_ * kPage) {}
+        base_(input.states.base) {}
 
   void plan(SpanLineage& out, Places& places) {
     check();
+    known_ = in_.context - base_ * kPage;
     out.rows = static_cast<int>(in_.rows);
     out.state = in_.states.state;
     if (out.state >= 0) places.read_slots.insert(out.state);
@@ -79,6 +79,7 @@ class LineagePlanner {
     });
     for (std::int64_t k = 0; k < in_.rows; ++k) add_path(k, out);
     out.path_at.push_back(static_cast<std::int64_t>(out.paths.size()));
+    check_parents(out);
     out.starts.emplace_back();
     out.start.resize(static_cast<std::size_t>(in_.rows));
     for (const std::int32_t row : out.order)
@@ -147,6 +148,18 @@ class LineagePlanner {
                          "layers with a state need one row at each position before a row's own");
   }
 
+  void check_parents(const SpanLineage& out) const {
+    for (int row = 0; row < out.rows; ++row) {
+      const int before = out.depth(row) - 1;
+      const std::int64_t parent = before < 0 ? -1 : out.path(row)[before] - known_ - in_.tail_count;
+      if (parent < 0) continue;
+      const std::int32_t* path = out.path(static_cast<int>(parent));
+      if (!std::equal(path, path + before, out.path(row)))
+        throw InvalidInput(name_ + "mask", std::int64_t{row},
+                           "a row must see what the row at the position before its own sees");
+    }
+  }
+
   // The state behind `pages` pages of a path.
   int start_of(const std::int32_t* path, int pages, SpanLineage& out) {
     int found = 0;
@@ -187,7 +200,7 @@ class LineagePlanner {
   std::string name_;
   const StateStore& store_;
   std::int64_t base_;
-  std::int64_t known_;
+  std::int64_t known_ = 0;  // cached rows from the first page on
   std::map<std::vector<std::int32_t>, int> starts_;
 };
 

@@ -12,8 +12,10 @@ namespace paradecode {
 // reduction in the kernels is laid out for 16 lanes, so that all instruction sets give the same
 // bits.
 inline constexpr int kLanes = 16;
-// The number of inputs that share a weight scale and an activation scale.
+// The number of inputs whose products are summed as integers.
 inline constexpr int kGroup = 32;
+// The number of inputs in a block of the formats that have a header for eight groups.
+inline constexpr int kSuperBlock = 256;
 // The number of slots in a page of keys and values.
 inline constexpr int kPage = 16;
 // The number of pages of one layer and head that lie side by side in the cache.
@@ -112,6 +114,9 @@ struct Matrix {
   }
 };
 
+// Returns whether the format has blocks of 256 inputs.
+constexpr bool has_superblocks(Format format) { return packing(format).groups > 1; }
+
 constexpr std::size_t panel_bytes(Format format, int groups) {
   if (!is_integer(format))
     return static_cast<std::size_t>(groups) * kGroup * kLanes * (format == Format::F32 ? 4 : 2);
@@ -122,8 +127,35 @@ constexpr std::size_t panel_bytes(Format format, int groups) {
 // Rows of a matrix product's input that lie side by side.
 inline constexpr int kRowGroup = 16;
 
-// The inputs of a matrix product: rows as float32, and the same rows as 8-bit integers with one
-// scale a group. Either half may be absent when no matrix of the phase asks for it.
+// Rows as 8-bit integers with one scale for each 256 inputs, for weights in blocks of as many, so
+// that a product multiplies by it once a block. A group of 32 inputs has this scale divided by a
+// power of two, 2^shift. Entries are as in Activations, and block b of row r is (r / 16 * blocks +
+// b) * 16 + r % 16.
+//
+// A product scales a group's dots by its power of two without multiplying: they are added to the
+// bits of a float, the base, whose last place is worth 2^-shift, and that float is subtracted
+// again.
+struct WideInputs {
+  std::int32_t* words = nullptr;  // a word has four signed bytes, an entry eight words
+  float* bases = nullptr;         // 1.5 * 2^(23 - shift)
+  // With what dots begin, kStarts for each entry: the bits of the base, and these less 32 times the
+  // sums of 16 integers each.
+  std::int32_t* starts = nullptr;
+  std::int32_t* corrections = nullptr;  // -128 times the sum of the group's integers
+  float* scales = nullptr;              // one for each block
+  // Pairs of sums of integers in eighths of the block's scale, as 16 bits each, kPairs for each
+  // block: of two groups, then of a group's halves.
+  std::int32_t* pairs = nullptr;
+
+  static constexpr int kStarts = 3;
+  static constexpr int kGroupPairs = 4;
+  static constexpr int kPairs = 12;
+  static constexpr int kEighths = 3;  // bits of them
+  static constexpr int kMostShift = 15;
+};
+
+// The inputs of a matrix product: rows as float32, the same rows as 8-bit integers with one scale a
+// group, and as integers for wider blocks. What no matrix of the phase asks for may be absent.
 //
 // Sixteen rows are interleaved, so that a kernel finds what it needs of each at a constant
 // distance: input k of row r is values[(r / 16 * width + k) * 16 + r % 16], and group g of row r
@@ -135,14 +167,14 @@ struct Activations {
   float* scales = nullptr;
   float* sums = nullptr;                // scale times the sum of the group's integers
   std::int32_t* corrections = nullptr;  // -128 times that sum, for weights stored with offset 128
-  std::int32_t* halves = nullptr;       // two for each entry: -4 times the sums of 16 integers each
+  WideInputs wide;
 
-  std::int64_t value(int row, int input) const {
-    return (std::int64_t{row / kRowGroup} * width + input) * kRowGroup + row % kRowGroup;
+  std::int64_t place(int row, int index, int unit) const {
+    return (std::int64_t{row / kRowGroup} * (width / unit) + index) * kRowGroup + row % kRowGroup;
   }
-  std::int64_t entry(int row, int group) const {
-    return (std::int64_t{row / kRowGroup} * (width / kGroup) + group) * kRowGroup + row % kRowGroup;
-  }
+  std::int64_t value(int row, int input) const { return place(row, input, 1); }
+  std::int64_t entry(int row, int group) const { return place(row, group, kGroup); }
+  std::int64_t block(int row, int index) const { return place(row, index, kSuperBlock); }
 };
 
 // Consecutive slots of one page that hold consecutive tokens of an attention list.
@@ -233,6 +265,9 @@ struct Kernels {
                  int rows, float* out, std::int64_t out_stride, const float* bias, bool add);
   // Rounds the groups of a row from `group` on to integers, and writes them to row `row` of `out`.
   void (*quantise)(const float* values, int group, int groups, int row, const Activations& out);
+  // The same for blocks of 256 inputs, to out.wide.
+  void (*quantise_wide)(const float* values, int block, int blocks, int row,
+                        const Activations& out);
   // `padded` is a multiple of 16; values beyond `size` are zero on both sides.
   void (*rms_norm)(const float* values, const float* weight, int size, int padded, float epsilon,
                    float* out);

@@ -27,10 +27,7 @@ inline void unroll(Each each) {
   }
 }
 
-// Returns whether the format has blocks of 256 inputs.
-constexpr bool has_superblocks(Format kind) { return packing(kind).groups > 1; }
-
-// Returns whether the format's blocks of 32 or 256 inputs have a scale for every 16 inputs.
+// Returns whether the format's blocks of 256 inputs have a scale for every 16 inputs.
 constexpr bool has_half_scales(Format kind) {
   return kind == Format::Q2_K || kind == Format::Q3_K || kind == Format::Q6_K;
 }
@@ -38,17 +35,23 @@ constexpr bool has_half_scales(Format kind) {
 // Returns whether the format's integers are stored with 128 added.
 constexpr bool has_offset(Format kind) { return kind == Format::Q8 || has_levels(kind); }
 
+// Integers of Q3_K are unpacked eight times as large, so that their offset is the 32 of Q6_K.
+inline constexpr int kEights = 3;  // bits of them
+
 template <Format Kind>
 inline void unpack_group(const std::uint8_t* p, Simd::Bytes* w) {
   if constexpr (Kind == Format::Q8) {
     unroll<8>([&](auto i) { w[i.value] = Simd::load_bytes(p + 64 * i.value); });
   } else if constexpr (Kind == Format::Q2_K || Kind == Format::Q3_K) {
     const Simd::Bytes plane[2] = {Simd::load_bytes(p), Simd::load_bytes(p + 64)};
-    unroll<8>([&](auto i) { w[i.value] = Simd::pick<2 * (i.value % 4), 3>(plane[i.value / 4]); });
+    constexpr int up = Kind == Format::Q3_K ? kEights : 0;
+    unroll<8>([&](auto i) {
+      w[i.value] = Simd::pick<2 * (i.value % 4) - up, 3 << up>(plane[i.value / 4]);
+    });
     if constexpr (Kind == Format::Q3_K) {
       const Simd::Bytes third = Simd::load_bytes(p + 128);
       unroll<8>([&](auto i) {
-        w[i.value] = Simd::either(w[i.value], Simd::pick<i.value - 2, 4>(third));
+        w[i.value] = Simd::either(w[i.value], Simd::pick<i.value - 2 - up, 4 << up>(third));
       });
     }
   } else {
@@ -96,82 +99,78 @@ inline Simd::F load_scale(const std::uint8_t* p) {
   return Simd::load_f16(reinterpret_cast<const std::uint16_t*>(p));
 }
 
-// The numbers by which a group's integers are multiplied, and which are added: a weight is scale *
-// integer + minimum, in float32 as GGUF's readers compute it.
+// The numbers by which the integers of a block of 32 are multiplied, and which are added: a weight
+// is scale * integer + minimum, in float32 as GGUF's readers compute it.
 template <Format Kind>
 struct GroupScales {
   static constexpr bool has_minimum = !has_offset(Kind);
 
-  explicit GroupScales(const std::uint8_t* header) : header_(header), scale_(load_scale(header)) {
-    if constexpr (Kind == Format::Q4_K || Kind == Format::Q5_K) {
-      unpack_six_bits(header + 64, factors_);
-      negative_ = Simd::sub(Simd::zero(), load_scale(header + 32));
+  explicit GroupScales(const std::uint8_t* header) : scale(load_scale(header)) {
+    if constexpr (Kind == Format::Q4_0)
+      minimum = Simd::mul(scale, Simd::all(-8.0F));
+    else if constexpr (Kind == Format::Q5_0)
+      minimum = Simd::mul(scale, Simd::all(-16.0F));
+    else if constexpr (has_minimum)
+      minimum = load_scale(header + 32);
+  }
+
+  Simd::F scale;
+  Simd::F minimum = Simd::zero();
+};
+
+// Those of a block of 256: a weight is scale * factor * integer + 8 * minimum * its integer.
+// Factors and minima are for 32 inputs each, or for 16.
+template <Format Kind>
+class BlockScales {
+ public:
+  static constexpr bool has_minimum =
+      Kind == Format::Q2_K || Kind == Format::Q4_K || Kind == Format::Q5_K;
+  static constexpr int parts = has_half_scales(Kind) ? 2 : 1;  // of a group
+  static constexpr int pairs = 4 * parts;
+
+  explicit BlockScales(const std::uint8_t* header) : scale(load_scale(header)), header_(header) {
+    if constexpr (Kind == Format::Q3_K) scale = Simd::mul(scale, Simd::all(0.125F));
+    if constexpr (has_six_bits) unpack_six_bits(header + 64, factors_);
+    if constexpr (has_minimum) {
+      minimum = Simd::mul(load_scale(header + 32), Simd::all(-0.125F));  // of sums in eighths
+      unroll<pairs>([&](auto i) {
+        minima[i.value] = Simd::int_add(minimum_of(2 * i.value),
+                                        Simd::shift_left<16>(minimum_of(2 * i.value + 1)));
+      });
     }
   }
 
-  Simd::F scale(int group) const {
-    if constexpr (Kind == Format::Q4_K || Kind == Format::Q5_K)
-      return Simd::mul(scale_, Simd::to_float(Simd::load_u8(factors_ + 16 * group)));
-    else if constexpr (Kind == Format::IQ4_XS)
-      return Simd::mul(scale_, Simd::to_float(Simd::load_i8(header_ + 32 + 16 * group)));
-    else
-      return scale_;
-  }
-
-  Simd::F minimum(int group) const {
-    if constexpr (Kind == Format::Q4_K || Kind == Format::Q5_K)
-      return Simd::mul(negative_, Simd::to_float(Simd::load_u8(factors_ + 128 + 16 * group)));
-    else if constexpr (Kind == Format::Q4_0)
-      return Simd::mul(scale_, Simd::all(-8.0F));
-    else if constexpr (Kind == Format::Q5_0)
-      return Simd::mul(scale_, Simd::all(-16.0F));
-    else
-      return load_scale(header_ + 32);
-  }
-
- private:
-  const std::uint8_t* header_;
-  Simd::F scale_;
-  Simd::F negative_ = Simd::zero();
-  alignas(64) std::uint8_t factors_[256];
-};
-
-// This version has a scale for every 16 inputs: an integer, times one float for the block.
-template <Format Kind>
-struct HalfScales {
-  static constexpr bool has_minimum = Kind == Format::Q2_K;
-  // The number of bits by which -4 times a sum of inputs is shifted, to subtract the offset of the
-  // integers.
-  static constexpr int offset_shift = Kind == Format::Q6_K ? 3 : 0;
-
-  explicit HalfScales(const std::uint8_t* header) : header_(header), scale(load_scale(header)) {
-    if constexpr (Kind == Format::Q3_K) unpack_six_bits(header + 64, factors_);
-    // The minimum is multiplied by -4 times a sum of inputs.
-    if constexpr (has_minimum) minimum = Simd::mul(load_scale(header + 32), Simd::all(0.25F));
-  }
-
-  Simd::F factor(int half) const { return Simd::to_float(integer_factor(half)); }
-
-  Simd::F minimum_factor(int half) const {
-    return Simd::to_float(Simd::shift_right<4>(Simd::load_u8(header_ + 64 + 16 * half)));
-  }
-
- private:
-  Simd::I integer_factor(int half) const {
+  Simd::F factor(int index) const {
     if constexpr (Kind == Format::Q2_K)
-      return Simd::int_and(Simd::load_u8(header_ + 64 + 16 * half), Simd::int_all(15));
+      return Simd::to_float(
+          Simd::int_and(Simd::load_u8(header_ + 64 + 16 * index), Simd::int_all(15)));
     else if constexpr (Kind == Format::Q3_K)
-      return Simd::int_add(Simd::load_u8(factors_ + 16 * half), Simd::int_all(-32));
+      return Simd::to_float(
+          Simd::int_add(Simd::load_u8(factors_ + 16 * index), Simd::int_all(-32)));
+    else if constexpr (has_six_bits)
+      return Simd::to_float(Simd::load_u8(factors_ + 16 * index));
     else
-      return Simd::load_i8(header_ + 64 + 16 * half);
+      return Simd::to_float(
+          Simd::load_i8(header_ + (Kind == Format::IQ4_XS ? 32 : 64) + 16 * index));
   }
 
-  const std::uint8_t* header_;
-  alignas(64) std::uint8_t factors_[256];
-
- public:
   Simd::F scale;
   Simd::F minimum = Simd::zero();
+  Simd::I minima[has_minimum ? pairs : 1];  // the integers of two each, 16 bits wide
+
+ private:
+  static constexpr bool has_six_bits =
+      Kind == Format::Q3_K || Kind == Format::Q4_K || Kind == Format::Q5_K;
+
+  Simd::I minimum_of(int index) const {
+    if constexpr (Kind == Format::Q2_K)
+      return Simd::shift_right<4>(Simd::load_u8(header_ + 64 + 16 * index));
+    else
+      return Simd::load_u8(factors_ + 128 + 16 * index);
+  }
+
+  const std::uint8_t* header_;
+  alignas(64) std::uint8_t factors_[has_six_bits ? 256 : 1];
 };
 
 }  // namespace

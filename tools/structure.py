@@ -138,8 +138,8 @@ BUDGETS = {
     "lab.training": 6410,
     "lab": 0,
     "lab.commands": 1880,
-    "tools": 7010,
-    "tests": 50910,
+    "tools": 7130,
+    "tests": 51250,
     "examples": 40,
     "plugins": 60,
 }

@@ -145,6 +145,12 @@ CASES = {
         "Mamba2", {**_STATES, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16,
                    "state_size": 8, "n_groups": 2, "conv_kernel": 4}, None,
     ),
+    "bamba": Case(
+        "Bamba",
+        {"num_hidden_layers": 4, "attn_layer_indices": [1, 3], "mamba_n_heads": 8,
+         "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2, "mamba_chunk_size": 16},
+        None,
+    ),
     "granitehybrid": Case(
         "GraniteMoeHybrid",
         {**_FACTORS, "attention_multiplier": 0.2, "layer_types": ["mamba", "attention"] * 3,
@@ -234,6 +240,16 @@ def save_seeing(name: str, folder: Path) -> Any:
             vision_config=None, audio_config=None, image_token_id=260, boi_token_id=261,
             eoi_token_id=262,
         )  # fmt: skip
+    elif name == "Qwen3_5":
+        short = text | _DELTA | {"num_hidden_layers": 2, "layer_types": _DELTA["layer_types"][:2]}
+        vision = transformers.models.qwen3_5.Qwen3_5VisionConfig(
+            depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=64
+        )
+        config = transformers.Qwen3_5Config(
+            text_config=transformers.Qwen3_5TextConfig(**short), vision_config=vision,
+            image_token_id=260, video_token_id=259, vision_start_token_id=258,
+            vision_end_token_id=257,
+        )  # fmt: skip
     else:
         config = transformers.Mistral3Config(
             text_config=transformers.Ministral3Config(**text),
@@ -241,7 +257,9 @@ def save_seeing(name: str, folder: Path) -> Any:
             vision_config=transformers.PixtralVisionConfig(**sees, head_dim=8),
         )
     config.text_config._attn_implementation = "eager"
-    return _saved(getattr(transformers, f"{name}ForConditionalGeneration")(config), folder, True)
+    return _saved(
+        getattr(transformers, f"{name}ForConditionalGeneration")(config), folder, name != "Qwen3_5"
+    )
 
 
 def _saved(model: Any, folder: Path, gains: bool) -> Any:
@@ -380,7 +398,7 @@ def _stored(
     outside = {own: stored for stored, own in GGUF_OUTSIDE.items()}
     joined = {each.split("+")[0]: each for each in _JOINED.get(family.name, ())}
     later = {part for each in joined.values() for part in each.split("+")[1:]}
-    tensors = _together(tensors)
+    tensors = together(tensors)
     for name, tensor in tensors.items():
         base = name.removesuffix(".bias")
         end = ".bias" if base != name else ""
@@ -396,7 +414,7 @@ def _stored(
         yield f"blk.{layer}.{inside[whole]}{kind}", np.concatenate(rows)
 
 
-def _together(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def together(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the tensors with those of all experts of a layer in one."""
     made, experts = dict[str, np.ndarray](), dict[str, list[np.ndarray]]()
     for name, tensor in tensors.items():

@@ -22,26 +22,57 @@ from family_models import (
     write_gemma4,
 )
 from gguf_writing import write_gguf
+from huggingface_hub import errors
+from state_files import FILES, write_states
 
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidModel
 from paradecode.models.config import uniform
 from paradecode.models.families import FAMILIES
+from paradecode.models.folder_config import folder_config
 from paradecode.models.gguf_file import read_gguf
+from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import Mixture
 from paradecode.models.safetensors_dir import read_weights
+from tiny_gemma import CONFIG, TEXT
 
-SEEING = ("Gemma3", "Gemma4", "Mistral3")
+SEEING = ("Gemma3", "Gemma4", "Mistral3", "Qwen3_5")
 """Models that also see pictures, of which the text part opens."""
 FOLDERS = [name for name, case in CASES.items() if case.folder is not None]
 GGUF = [name for name, case in CASES.items() if case.gguf is not None]
 
 
 def test_every_family_has_a_case() -> None:
-    assert {family.name for family in FAMILIES} == {*CASES}
+    assert {family.name for family in FAMILIES} == {*CASES, "diffusion-gemma"}
     for family in FAMILIES:
-        if family.name != "gemma4":  # It has a test of its own.
+        if family.name not in ("gemma4", "diffusion-gemma", *FILES):  # Tests of their own.
             assert bool(family.gguf) == (CASES[family.name].gguf is not None), family.name
+
+
+def test_nulls_of_diffusion_gemma_mean_what_its_class_makes_of_them() -> None:
+    known = pytest.importorskip("transformers").DiffusionGemmaTextConfig
+    unused = {"attention_dropout", "initializer_range", "model_type", "pad_token_id",
+              "tie_word_embeddings", "num_global_key_value_heads"}  # fmt: skip
+    for key in {*TEXT, "per_layer_config"} - unused:
+        text = {**TEXT, key: None}
+        raw = Metadata({**CONFIG, "text_config": text})
+        try:
+            wanted = known(**text)
+        except errors.StrictDataclassFieldValidationError:
+            wanted = None
+        if wanted is None or key in ("num_experts", "top_k_experts", "moe_intermediate_size"):
+            with pytest.raises(InvalidModel, match=key):  # No model is without experts.
+                folder_config(Path(), raw)
+            continue
+        config = folder_config(Path(), raw)
+        windows = [kind == "sliding_attention" for kind in wanted.layer_types]
+        assert [bool(part.window) for _, part in config.attentions()] == windows, key
+        far = config.stack[-1].attention
+        assert far is not None
+        assert far.rope is not None
+        assert far.rope.theta == wanted.rope_parameters["full_attention"]["rope_theta"], key
+        assert config.bos_token == wanted.bos_token_id, key
+        assert [*config.eos_tokens] == [wanted.eos_token_id] * (key != "eos_token_id"), key
 
 
 @pytest.mark.parametrize("family", [*FOLDERS, *SEEING])
@@ -68,6 +99,15 @@ def test_folders_are_read_as_transformers_reads_them(tmp_path: Path, family: str
 def test_gguf_files_are_read_as_llama_cpp_reads_them(tmp_path: Path, family: str) -> None:
     write_family(tmp_path / "m.gguf", family)
     check_gguf(tmp_path / "m.gguf", 1e-3 if CASES[family].gelu else 1e-5)
+
+
+@pytest.mark.parametrize("family", FILES)
+def test_gguf_files_with_states_are_read_as_llama_cpp_reads_them(
+    tmp_path: Path, family: str
+) -> None:
+    config = write_states(tmp_path / "m.gguf", family)
+    assert config.keeps_states
+    check_gguf(tmp_path / "m.gguf", 1e-5)
 
 
 def test_mixtral_is_read_as_llama_cpp_reads_it(tmp_path: Path) -> None:

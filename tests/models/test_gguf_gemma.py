@@ -12,8 +12,9 @@ from gguf import GGUFWriter, quants
 
 from paradecode import LLM
 from paradecode.core.errors import InvalidModel
+from paradecode.models.families import BY_NAME
+from paradecode.models.families.family import GGUF_NAMES, GGUF_OUTSIDE
 from paradecode.models.gguf_file import read_gguf
-from paradecode.models.gguf_gemma import ARCHITECTURE, LAYER_NAMES, NAMES
 from paradecode.models.safetensors_dir import read_weights
 from paradecode.models.weights import Kind
 from tiny_gemma import (
@@ -31,15 +32,12 @@ from tiny_gemma import (
     write_gemma,
 )
 
-IN_LAYER = {own: stored for stored, own in LAYER_NAMES.items()} | {
-    "attn_norm": "attn_norm.weight", "mlp_norm": "ffn_norm.weight", "q": "attn_q.weight",
-    "k": "attn_k.weight", "v": "attn_v.weight", "o": "attn_output.weight",
-    "q_norm": "attn_q_norm.weight", "k_norm": "attn_k_norm.weight", "gate": "ffn_gate.weight",
-    "up": "ffn_up.weight", "down": "ffn_down.weight", "router": "ffn_gate_inp.weight",
-}  # fmt: skip
-OUTSIDE = {own: stored for stored, own in NAMES.items()} | {
-    "embed": "token_embd.weight", "norm": "output_norm.weight",
-}  # fmt: skip
+ARCHITECTURE = "diffusion-gemma"
+NAMES = {**GGUF_NAMES, **BY_NAME[ARCHITECTURE].gguf_names}
+IN_LAYER = {
+    own: stored if ".scale" in stored else f"{stored}.weight" for stored, own in NAMES.items()
+}
+OUTSIDE = {own: f"{stored}.weight" for stored, own in GGUF_OUTSIDE.items()}
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|turn>", "<turn|>", "<0xC3>", "<0xA9>"]
 LETTERS = ["▁", "\n", *"abcdehilnorstw", "in", "the", "th", "▁the", "\n\n", "▁▁", "ri", "rin"]
 MERGES = ["i n", "t h", "th e", "▁ the", "\n \n", "▁ ▁", "r i", "r in"]
@@ -182,18 +180,18 @@ def test_the_sampler_is_what_the_file_says(folder: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("name", "value", "said"), [
     ("attention.head_count_kv", [2, 1, 1], "head_count_kv"),
-    ("attention.head_count_kv", [2, 2], "head_count_kv"),
-    ("attention.head_count_kv", 2, "head_count_kv"),
+    ("attention.head_count_kv", [2, 2], "layers.2.k"),
+    ("attention.head_count_kv", 2, "layers.2.k"),
     ("attention.sliding_window_pattern", [True, True, True], "sliding_window_pattern"),
     ("attention.sliding_window_pattern", [True], "sliding_window_pattern"),
-    ("attention.shared_kv_layers", 4, "shared_kv_layers"),
+    ("attention.shared_kv_layers", 4, "kv_shared_layers"),
     ("embedding_length_per_layer_input", 256, "per_layer_input"),
     ("expert_used_count", 9, "chosen"),
     ("expert_count", 0, "experts"),
     ("final_logit_softcapping", -1.0, "softcap"),
     ("attention.key_length", 7, "rope_freqs|turned"),
     ("attention.key_length", 1 << 30, "rope_freqs|head_dim"),
-    ("block_count", 1 << 30, "block_count|pattern"),
+    ("block_count", 1 << 30, "num_hidden_layers"),
 ])  # fmt: skip
 def test_damaged_fields_are_named(
     folder: Path, tmp_path: Path, name: str, value: Any, said: str

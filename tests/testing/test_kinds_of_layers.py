@@ -40,6 +40,22 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
         "attention_bias": True, "tie_word_embeddings": False,
     }),
     "ALiBi": ("bloom", {"num_key_value_heads": 4}),
+    "convolutions": ("lfm2", {
+        "layer_types": ["conv", "full_attention"] * 2, "block_auto_adjust_ff_dim": False,
+    }),
+    "Mamba-2": ("mamba2", {
+        "num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 2, "num_hidden_layers": 2,
+    }),
+    "Mamba-2 and attention": ("granitehybrid", {
+        "layer_types": ["mamba", "attention"] * 2, "mamba_n_heads": 4, "mamba_d_head": 16,
+        "mamba_d_state": 8, "mamba_n_groups": 2, "shared_intermediate_size": 96,
+    }),
+    "gated delta": ("qwen3next", {
+        "layer_types": ["linear_attention", "full_attention"] * 2, "num_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16,
+        "shared_expert_intermediate_size": 32, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 16,
+    }),
 }  # fmt: skip
 """Kind of layers -> the family that has them, and what its config.json says beside the sizes."""
 EXACT = [
@@ -48,8 +64,9 @@ EXACT = [
     if method.guarantee == "exact" and method.training == "none" and name != "greedy"
     and method.family == "autoregressive" and method.build.__module__.startswith("paradecode.")
 ]  # fmt: skip
-FEW = ("prompt-lookup", "draft-model", "lookahead")
-"""Methods of the first tier: a path that is looked up, a tree of a model, and two windows."""
+FEW = ("prompt-lookup", "draft-model", "lookahead", "del")
+"""Methods of the first tier: a path that is looked up, a tree of a model, n-grams of the target's
+guesses, and its own first layers."""
 
 
 @cache
@@ -73,6 +90,12 @@ def native_backends(kind: Kind) -> Mapping[str, Backend]:
     return {
         name: open_backend("native", *each, dtype="q4", threads=2) for name, each in made.items()
     }
+
+
+def exact_backends(kind: Kind) -> Mapping[str, Backend]:
+    """Open models in an exact arithmetic; the core, where PyTorch has loops over rows."""
+    states = model(kind.name)[0].keeps_states
+    return native_backends(kind) if states else torch_backends(kind)
 
 
 def subject(name: str) -> Subject:
@@ -101,7 +124,7 @@ def test_the_models_have_these_layers() -> None:
 @pytest.mark.parametrize("layers", LAYERS)
 def test_drafts_are_accepted_and_rejected(layers: str) -> None:
     """Texts are greedy and sampled; the run compares every token with plain decoding."""
-    bench, counts = Bench(Kind(layers), torch_backends), []
+    bench, counts = Bench(Kind(layers), exact_backends), []
     for name in FEW:
         for sequence in repetitive(Run("repetitive-texts", subject(name), bench)):
             counts.append((sequence.stats.drafted, sequence.stats.accepted))
@@ -121,4 +144,4 @@ def test_methods_in_the_core(layers: str, case: str) -> None:
 @pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("layers", LAYERS)
 def test_every_exact_method(layers: str, name: str, case: str) -> None:
-    ConformanceCase(case, Kind(layers), subject(name), torch_backends).run()
+    ConformanceCase(case, Kind(layers), subject(name), exact_backends).run()

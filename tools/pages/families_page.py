@@ -20,7 +20,8 @@ LISTED = ROOT / "bench" / "small_models.json"
 """The most used small models, with their date and source, and transformers' class of each."""
 WRAPPED = {
     "Gemma3ForConditionalGeneration": "gemma3", "Gemma4ForConditionalGeneration": "gemma4",
-    "Mistral3ForConditionalGeneration": "ministral3", "Step3VLForConditionalGeneration": "step3",
+    "Mistral3ForConditionalGeneration": "ministral3", "Qwen3_5ForConditionalGeneration": "qwen35",
+    "Step3VLForConditionalGeneration": "step3",
 }  # fmt: skip
 """Classes of models that also see pictures, and the family of their text part."""
 
@@ -31,10 +32,10 @@ IN_LLAMA = {"mixtral": "`llama`, with experts"}
 def families() -> str:
     """Return the table of families: their names in folders and in GGUF files."""
     lines = ["| family | class in `architectures` | GGUF |", "|---|---|---|"]
-    known = {family.name: name for name, family in BY_CLASS.items()}
     for family in sorted(FAMILIES, key=lambda each: each.name):
         wrapped = [name for name, own in WRAPPED.items() if own == family.name]
-        names = ", ".join(f"`{name}`" for name in [known[family.name], *wrapped])
+        known = [name for name, own in BY_CLASS.items() if own is family]
+        names = ", ".join(f"`{name}`" for name in [*known, *wrapped])
         gguf = ", ".join(f"`{name}`" for name in family.gguf) or IN_LLAMA.get(family.name, "no")
         lines.append(f"| {family.name} | {names} | {gguf} |")
     for name, own in ARCHITECTURES.items():
@@ -43,7 +44,7 @@ def families() -> str:
     masked = ", ".join(f"`{name}`" for name in MASKED)
     stored = [name for name in INTERLEAVED if name not in (*ARCHITECTURES.values(), "qwen3moe")]
     found = ", ".join(f"`{name}`" for name in stored)
-    lines.append(f"| diffusion | {masked}, `DiffusionGemmaForBlockDiffusion` | {found} |")
+    lines.append(f"| diffusion | {masked} | {found} |")
     return "\n".join(lines)
 
 

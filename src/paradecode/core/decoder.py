@@ -70,6 +70,7 @@ class ModelFacts:
         context_length: largest number of positions.
         name: the model's name; may be empty.
         gives_attention: whether its forwards can return attention weights.
+        window: the narrowest window of its layers, or 0; keys that it has passed are given back.
     """
 
     layers: int
@@ -87,6 +88,7 @@ class ModelFacts:
     name: str = ""
     gives_attention: bool = False
     heads: int = 1
+    window: int = 0
 
     @property
     def writes(self) -> bool:

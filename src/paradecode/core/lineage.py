@@ -32,7 +32,7 @@ def lineage(
 
     Raises:
         InvalidInput: a row does not see exactly one row at each position before its own, or sees
-            one behind it.
+            one behind it, or does not see what the row before it sees.
     """
     count, known = len(positions), context - start
     places = np.concatenate([np.arange(start, context), tail, positions]).astype(np.int64)
@@ -50,6 +50,11 @@ def lineage(
             fix = "layers with a state need one row at each position before a row's own"
             raise InvalidInput("mask", f"row {row} at position {place}", fix)
         paths.append(columns)
+    for row, path in enumerate(paths):
+        parent = int(path[-1]) - known - len(tail) if len(path) else -1
+        if parent >= 0 and not np.array_equal(path[:-1], paths[parent]):
+            fix = "a row must see what the row at the position before its own sees"
+            raise InvalidInput("mask", f"row {row} behind row {parent}", fix)
     return paths
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from paradecode.backends.interface import PAGE, CommittedStep, gives_attention
+from paradecode.backends.interface import PAGE, CommittedStep, gives_attention, windows_of
 from paradecode.core.decoder import TARGET, ModelFacts, TokenSequence, Verdict
 from paradecode.core.errors import DecoderError
 from paradecode.core.head import Head
@@ -28,7 +28,8 @@ from paradecode.engine.resources import Resources
 T = TypeVar("T")
 
 
-_FACTS = [e.name for e in fields(ModelFacts) if e.name not in ("vocabulary", "gives_attention")]
+_OWN = ("vocabulary", "gives_attention", "window")
+_FACTS = [each.name for each in fields(ModelFacts) if each.name not in _OWN]
 
 
 class Translation:
@@ -104,6 +105,7 @@ class LiveSequence(LiveOutput):
             **{name: getattr(backend.config, name) for name in _FACTS},
             vocabulary=translation.vocabulary if translation else None,
             gives_attention=gives_attention(backend),
+            window=windows_of(backend.config)[-1],
         )
 
     def head(self, path: str, vocabulary: int = 0, dtype: str = "q8", model: str = TARGET) -> Head:

@@ -41,7 +41,6 @@ class StatePools:
         self.records = PagePool(pages)
         self.states = PagePool(2 * batch + pages + idle, most_idle=idle)
 
-
     @property
     def held_bytes(self) -> int:
         """Bytes of the states that sequences hold, or that only the prefix cache keeps."""

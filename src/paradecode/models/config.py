@@ -100,7 +100,7 @@ class ModelConfig:
         if self.positions and self.positions < self.context_length:
             fix = f"the table of positions has {self.positions} rows"
             raise InvalidModel("context_length", self.context_length, fix)
-        if self.keeps_states and not (self.writes and self.mask_token is None):
+        if self.keeps_states and not self.writes:
             fix = "layers with a state read a text from left to right only"
             raise InvalidModel("attention", self.attention, fix)
         self._check_shared_keys()

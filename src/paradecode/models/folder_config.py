@@ -7,13 +7,11 @@ follow from other sizes. If the class accepts no null, the file is refused.
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.config import ModelConfig, uniform
-from paradecode.models.diffusion import diffusion_gemma
 from paradecode.models.families import BY_CLASS, BY_TYPE, Family
 from paradecode.models.folder_rope import context_of, rope_of
 from paradecode.models.masked_diffusion import FAMILIES, as_causal
@@ -94,21 +92,21 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     known_type = str(raw.get("model_type"))
     generation = folder / "generation_config.json"
     said = _ids(read_json(generation), "eos_token_id") if generation.is_file() else set[int]()
-    if known == diffusion_gemma.NAME:
-        config = diffusion_gemma.diffusion_gemma(raw, folder.resolve().name)
-        return replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, *said})))
     named_by_type = _TYPES.get(str(raw.get("model_type")), known)
     if isinstance(known, str) and known in ARCHITECTURES and named_by_type != known:
         other = f"architectures names {known}, which is used, although model_type is"
         warnings.warn(f"{other} {str(raw['model_type'])[:80]!r}", stacklevel=2)
     text = raw.get("text_config")
-    if str(known).endswith("ForConditionalGeneration") and isinstance(text, dict):
+    whole = str(known).endswith(("ForConditionalGeneration", "ForBlockDiffusion"))
+    if whole and text is not None and not isinstance(text, dict):
+        raise InvalidModel("text_config", text, "it must be a JSON object")
+    if whole and text is not None:
         # The text part of a model that also sees pictures or hears. The whole model's flag says
         # whether the LM head is tied, and is true by default.
         ids = {key: raw[key] for key in _IDS if raw.get(key) is not None}
         tied = {"tie_word_embeddings": raw.get("tie_word_embeddings", True)}
-        raw = Metadata({**text, **ids, **tied})
-        known, known_type = None, str(text.get("model_type"))
+        raw = Metadata({**text, **ids, **tied, "canvas_length": raw.get("canvas_length")})
+        known, known_type = known if known in BY_CLASS else None, str(text.get("model_type"))
     own = BY_CLASS.get(str(known)) or (BY_TYPE.get(known_type) if known is None else None)
     if own is not None:
         return _of_family(own, folder, raw, said)
@@ -119,7 +117,7 @@ def folder_config(folder: Path, raw: Metadata) -> ModelConfig:
     if isinstance(known, str) and known.removesuffix("Model") + "ForCausalLM" in ARCHITECTURES:
         known = known.removesuffix("Model") + "ForCausalLM"  # Saved without an LM head.
     if not isinstance(known, str) or known not in ARCHITECTURES:
-        usable = ", ".join([*ARCHITECTURES, *BY_CLASS, *FAMILIES, diffusion_gemma.NAME])
+        usable = ", ".join([*ARCHITECTURES, *BY_CLASS, *FAMILIES])
         raise InvalidModel("architectures", named, f"use one of {usable}")
     family = ARCHITECTURES[known]
     values = _values(
@@ -182,11 +180,12 @@ def _of_family(family: Family, folder: Path, raw: Metadata, ends: set[int]) -> M
             raise InvalidModel(key, None, f"{family.classes[0]} takes no null; give a value")
     values = Metadata({**family.defaults, **given})
     _check_quantization(values)
-    fields = family.fields(values)
+    fields, own = family.fields(values), _ids(values, "eos_token_id")
+    ends = ends | own if "canvas_length" in fields else ends or own  # Canvases end at all of them.
     config = ModelConfig(
         name=folder.resolve().name, architecture=family.name,
         bos_token=min(_ids(values, "bos_token_id"), default=None),
-        eos_tokens=tuple(sorted(ends or _ids(values, "eos_token_id"))), **fields,
+        eos_tokens=tuple(sorted(ends)), **fields,
     )  # fmt: skip
     for rope in {part.rope for _, part in config.attentions() if part.rope is not None}:
         rope.check_contexts(config.context_length)

@@ -141,7 +141,8 @@ def _rope(values: Metadata, kind: str) -> Metadata:
     usual: dict[str, Any] = {"rope_type": "default"}
     if kind == FULL:
         usual = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}
-    said = values.get("rope_parameters", {})
+    said = values.get("rope_parameters")
+    said = {} if said is None else said
     own = said.get(kind, usual) if isinstance(said, dict) else None
     if not isinstance(own, dict):
         raise InvalidModel("rope_parameters", said, f"it must say what {kind} has")

@@ -13,12 +13,11 @@ from gguf import GGML_QUANT_SIZES
 from numpy.typing import NDArray
 
 from paradecode.core.errors import InvalidModel, reason
-from paradecode.models import gguf_gemma
 from paradecode.models.checkpoint import Checkpoint, with_chat
 from paradecode.models.config import ModelConfig, Rope, uniform
 from paradecode.models.families import BY_GGUF, BY_NAME, Family
 from paradecode.models.families.family import half_split, separated
-from paradecode.models.families.gguf import facts_of, own_name
+from paradecode.models.families.gguf import facts_of, layers_in, own_name
 from paradecode.models.gguf_experts import NAMES, mixture_of, single
 from paradecode.models.gguf_header import Header, TensorInfo, read_header
 from paradecode.models.gguf_tokenizer import optional, templates_of, tokenizer_from_header
@@ -28,7 +27,7 @@ from paradecode.models.weights import Kind, Tensor, Weights, check_weights
 # reordering to the half-split layout).
 INTERLEAVED = {
     "llama": True, "qwen2": False, "qwen3": False, "llada": True, "dream": False,
-    "qwen3moe": False, "llada-moe": False, "rnd1": False, gguf_gemma.ARCHITECTURE: False,
+    "qwen3moe": False, "llada-moe": False, "rnd1": False,
 }  # fmt: skip
 _CAUSAL = ("llama", "qwen2", "qwen3", "qwen3moe")
 _SHIFTED = ("dream", "rnd1")
@@ -157,24 +156,25 @@ def _canonical_names(architecture: str, header: Header) -> dict[str, str]:
     """Return canonical name -> name in the file; an unknown tensor is an error."""
     names: dict[str, str] = {}
     if (family := BY_GGUF.get(architecture)) is not None:
+        count = layers_in(architecture, header)
         for name in header.tensors:
+            index = name.split(".")[1] if name.startswith("blk.") else ""
+            if index.isdecimal() and int(index[:8]) >= count:
+                continue  # Layers that guess a second token.
             own = own_name(family, name)
             if own in names:
                 raise InvalidModel(name, "twice", "another tensor has the same meaning")
             if own:
                 names[own] = name
         return names
-    of_model, of_layer = _NAMES, _LAYER_NAMES
-    if architecture == gguf_gemma.ARCHITECTURE:
-        of_model, of_layer = _NAMES | gguf_gemma.NAMES, _LAYER_NAMES | gguf_gemma.LAYER_NAMES
     for name in header.tensors:
         if name == _ROPE_FACTORS:
             continue
-        canonical = of_model.get(name)
+        canonical = _NAMES.get(name)
         prefix, _, rest = name.partition(".")
         index, _, rest = rest.partition(".")
-        if prefix == "blk" and index.isascii() and index.isdigit() and rest in of_layer:
-            canonical = f"layers.{int(index[:8])}.{of_layer[rest]}"
+        if prefix == "blk" and index.isascii() and index.isdigit() and rest in _LAYER_NAMES:
+            canonical = f"layers.{int(index[:8])}.{_LAYER_NAMES[rest]}"
         if canonical is None or canonical in names:
             raise InvalidModel(name, "tensor", "this model needs an operation that is not known")
         names[canonical] = name
@@ -190,8 +190,6 @@ def _config(name: str, architecture: str, header: Header, names: dict[str, str])
     if "embed" not in names:
         raise InvalidModel("token_embd.weight", None, "the file lacks it; get a complete file")
     vocabulary = header.tensors[names["embed"]].shape[0]
-    if architecture == gguf_gemma.ARCHITECTURE:
-        return gguf_gemma.gemma_config(name, header, vocabulary, _rope_factors(header))
     hidden, heads = need("embedding_length"), need("attention.head_count")
     if heads < 1:
         raise InvalidModel(f"{architecture}.attention.head_count", heads, "give 1 and more")
@@ -238,8 +236,8 @@ def _config_of(
     if "embed" not in names:
         raise InvalidModel("token_embd.weight", None, "the file lacks it; get a complete file")
     fields = header.fields
-    heads = fields.whole(f"{architecture}.attention.head_count", None, 1, 1 << 16)
-    usual = fields.whole(f"{architecture}.embedding_length", None, 1) // heads
+    heads = fields.whole(f"{architecture}.attention.head_count", None, 0, 1 << 16)
+    usual = fields.whole(f"{architecture}.embedding_length", None, 1) // max(heads, 1)
     size = fields.whole(f"{architecture}.attention.key_length", usual)
     rope = rope_in(architecture, header, fields.whole(f"{architecture}.rope.dimension_count", size))
     values = facts_of(family, architecture, header, {*names}, rope)

@@ -98,6 +98,8 @@ class Recurrence:
         width: number of taps of a convolution over q, k and v, with a SiLU behind it; 0: none.
         tap_bias: whether the convolution has a bias.
         unit: whether each head of q and k is divided by its length.
+        tiled: whether key head ``h % key_heads`` serves head h, in place of
+            ``h // (heads / key_heads)`` (Qwen3.5 in GGUF files).
         scale: factor of q.
         skip: whether ``state_skip`` [H] times v is added to y.
         gate: ``none``; ``before``: y is multiplied by ``silu(state_z x)`` before its norm;
@@ -122,6 +124,7 @@ class Recurrence:
     width: int = checked(whole(0, 16), 0)
     tap_bias: bool = checked(flag, False)
     unit: bool = checked(flag, False)
+    tiled: bool = checked(flag, False)
     scale: float = checked(number(0, 1e6, above=True), 1.0)
     skip: bool = checked(flag, False)
     gate: str = checked(one_of("none", "before", "after"), "none")

@@ -16,7 +16,6 @@ from safetensors import SafetensorError, safe_open
 from paradecode.core.errors import InvalidModel
 from paradecode.models.checkpoint import Checkpoint, with_chat
 from paradecode.models.config import ModelConfig
-from paradecode.models.diffusion import diffusion_gemma
 from paradecode.models.diffusion.llada2 import stored_in_one
 from paradecode.models.families import BY_NAME, Family
 from paradecode.models.families.family import separated
@@ -145,10 +144,6 @@ def read_weights(path: str | Path) -> tuple[ModelConfig, Weights]:
 def stored_tensors(folder: Path) -> tuple[ModelConfig, list[tuple[str, str, Tensor]]]:
     """Return the configuration, and (stored name, canonical name, tensor) of each weight."""
     config = folder_config(folder, read_json(folder / "config.json"))
-    if config.canvas_length:
-        every = [pair for file in shards(folder) for pair in tensors_of(file)]
-        parts = [(name, diffusion_gemma.separated(name, t, config.mixture)) for name, t in every]
-        return config, [(name, own, tensor) for name, those in parts for own, tensor in those]
     if (family := BY_NAME.get(config.architecture)) is not None:
         return _of_family(family, config, [pair for file in shards(folder)
                                            for pair in tensors_of(file)])  # fmt: skip

@@ -107,6 +107,10 @@ def random_weights(
             weights[name] = Tensor(1 + np.float32(0.1) * noise, shape)
         elif name.endswith("bias"):
             weights[name] = Tensor(np.float32(0.1) * noise, shape)
+        elif name.endswith("decay"):
+            weights[name] = Tensor(-np.exp(np.float32(0.5) * noise), shape)
+        elif name.endswith(("taps", "skip", "gain")):
+            weights[name] = Tensor(np.float32(0.5) * noise, shape)
         else:
             if near_tie and name == ("embed" if config.tied_head else "head"):
                 noise[1::2] = noise[::2] * (1 + np.float32(1e-6) * noise[1::2])

@@ -138,3 +138,19 @@ def test_rows_without_one_ancestor_at_each_position_are_refused() -> None:
         )  # fmt: skip
         with pytest.raises(InvalidInput, match="each position"):
             backend.forward([asked])
+
+
+def test_a_row_that_leaves_the_path_of_the_row_before_it_is_refused() -> None:
+    backend = backend_of()
+    values(backend, span(0, 30, 0, ((1, 1),)))
+    seen = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]], bool)
+    asked = Span(
+        pages=PAGES, tokens=TOKENS[:4], positions=np.array([30, 30, 31, 32], np.int32),
+        slots=np.full(4, -1, np.int32), context=30, mask=seen, logits=np.zeros(1, np.int32),
+        states=StatePages(WindowPages(0, PAGES), 1, 1),
+    )  # fmt: skip
+    backend.forward([asked])
+    seen[3, :2] = False, True  # The row before it sees the other one at that position.
+    for refuse in (asked.paths, lambda: backend.forward([asked])):
+        with pytest.raises(InvalidInput, match="the row at the position before its own sees"):
+            refuse()

@@ -156,7 +156,7 @@ class TorchBackend:
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self.states: dict[tuple[int, StatePart], StateMemory] = {}
-        self._counts = 0, 0
+        self.reserve_states(0, 0)
 
     def reserve(self, pages: int) -> None:
         self.pages = pages

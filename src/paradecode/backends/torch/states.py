@@ -127,7 +127,10 @@ def recur(
 
     def of_head(values: Tensor) -> Tensor:
         """Return [..., H, x] of values [..., G, x] of key heads, or of values [..., H, x]."""
-        return values.repeat_interleave(heads // values.shape[-2], -2)
+        times = heads // values.shape[-2]
+        if part.tiled:
+            return values.repeat(*(1,) * (values.ndim - 2), times, 1)
+        return values.repeat_interleave(times, -2)
 
     def start(page: int, path: NDArray[np.int64]) -> Tensor:
         """Return the state behind ``page`` pages of a path."""
@@ -189,14 +192,13 @@ class StateMemory:
         self, part: StatePart, hidden: int, records: int, states: int,
         dtype: torch.dtype, device: torch.device,
     ) -> None:  # fmt: skip
-        size = part.record_numbers(hidden), part.state_numbers(hidden)
-        self.records = torch.zeros(records * PAGE, size[0], dtype=dtype, device=device)
-        self.states = torch.zeros(states, size[1], dtype=dtype, device=device)
+        numbers, self.size = part.record_numbers(hidden), part.state_numbers(hidden)
+        self.records = torch.zeros(records * PAGE, numbers, dtype=dtype, device=device)
+        self.states = torch.zeros(states, self.size, dtype=dtype, device=device)
 
     def first(self, view: StateView) -> Tensor:
         """Return the state at the start of a span's first page, flat."""
-        found = self.states[max(view.slot, 0)]
-        return found if view.slot >= 0 else torch.zeros_like(found)
+        return self.states[view.slot] if view.slot >= 0 else self.states.new_zeros(self.size)
 
     def keep(self, view: StateView, records: Tensor, states: Sequence[Tensor]) -> None:
         """Store the records of a span's rows, and the states that it writes."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from paradecode.models.families import experts, gpt, hybrids, llama_like
 from paradecode.models.families.family import Family as Family
-from paradecode.models.families.gemma import GEMMA, GEMMA2, GEMMA3, GEMMA4
+from paradecode.models.families.gemma import DIFFUSION_GEMMA, GEMMA, GEMMA2, GEMMA3, GEMMA4
 
 FAMILIES = (
-    GEMMA, GEMMA2, GEMMA3, GEMMA4, *llama_like.FAMILIES, *gpt.FAMILIES, *experts.FAMILIES,
-    *hybrids.FAMILIES,
+    GEMMA, GEMMA2, GEMMA3, GEMMA4, DIFFUSION_GEMMA,
+    *llama_like.FAMILIES, *gpt.FAMILIES, *experts.FAMILIES, *hybrids.FAMILIES,
 )  # fmt: skip
 BY_CLASS = {
-    known if "LMHead" in known else f"{known}ForCausalLM": family
+    known if re.search("LMHead|For", known) else f"{known}ForCausalLM": family
     for family in FAMILIES
     for known in family.classes
 }

@@ -6,6 +6,7 @@ the same names, so that each family has one function from facts to layers.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,14 +46,18 @@ GGUF_OUTSIDE = {
     "token_embd": "embed", "output_norm": "norm", "output": "head", "position_embd": "positions",
     "token_embd_norm": "embed_norm", "per_layer_token_embd": "token_embed",
     "per_layer_model_proj": "token_project", "per_layer_proj_norm": "token_norm",
+    "self_cond_pre_norm": "guess.norm", "self_cond_gate": "guess.gate",
+    "self_cond_up": "guess.up", "self_cond_down": "guess.down",
 }  # fmt: skip
 
 
 _TEXT = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
 """What stands before the names of a network that is the text part of another one."""
 _EXPERT = re.compile(r"experts\.(\d{1,4})\.")
+_NUMBER = re.compile(r"\.(\d{1,4})\.")
 _UNSEEN = re.compile(
-    r"^(?:model\.)?(?:vision|visual|vit_|audio|embed_vision|embed_audio|multi_modal|mtp\.)"
+    r"^(?:model\.)?(?:encoder\.)?"
+    r"(?:vision|visual|vit_|audio|embed_vision|embed_audio|multi_modal|mtp\.)"
 )
 """Beginnings of the names of weights that read pictures and sounds, or guess a second token."""
 
@@ -72,7 +77,8 @@ class Family:
         names, outside: module in a layer or outside of the layers -> our name. ``mixer_norm`` is
             the norm of the layer's first part, ``a+b`` is a joined tensor, ``q/k/v`` has the rows
             of each key head together (``q/attn_gate``: of each query head), and ``q|v|k`` is
-            CodeGen's order; an empty name is not read.
+            CodeGen's order; an empty name is not read. ``*`` is the number of a layer that is named
+            outside.
         layers: what stands before the number of a layer in a folder.
         transposed: our names of tensors that a folder stores with inputs first (GPT-2's Conv1D).
         less_one: whether folders store the gains of norms minus 1.
@@ -112,6 +118,9 @@ class Family:
         """
         if _UNSEEN.search(stored):
             return ""
+        number = _NUMBER.search(stored)
+        if number and (found := self.outside.get(_NUMBER.sub(".*.", stored, count=1))):
+            return found.replace("*", str(int(number[1])))
         root, stored = self.layers.partition(".")[0], _TEXT.sub("", stored)
         for name in (stored, f"{root}.{stored}"):
             module, _, kind = name.rpartition(".")
@@ -295,11 +304,13 @@ def _placed(
         if attention is not None and attention.rope is not None:
             heads = attention.heads if part == "q" else attention.kv_heads
             tensor = tensor.rows(half_split(heads, attention.head_dim, attention.rope.dim))
-    if part in ("state_decay", "state_skip", "state_dt_bias"):
+    if part in ("state_decay", "state_skip", "state_dt_bias", "state_gain"):
         own_values = tensor.float32().reshape(-1)
         if folder and part == "state_decay":  # The logarithm of the negative is stored.
             own_values = -np.exp(own_values)
         tensor = Tensor(own_values, own_values.shape, Kind.F32)
+    if own.endswith("shared.gain"):
+        tensor = Tensor(tensor.data.reshape(1, -1), (1, math.prod(tensor.shape)), tensor.kind)
     gain = part.endswith("norm") or part.startswith("after_")
     if folder and family.less_one and gain:
         gains = tensor.float32() + 1

@@ -1,4 +1,8 @@
-"""Gemma 1 to 4 (arXiv 2403.08295, 2408.00118, 2503.19786)."""
+"""Gemma 1 to 4 (arXiv 2403.08295, 2408.00118, 2503.19786), and DiffusionGemma.
+
+DiffusionGemma is Gemma 4 as an encoder of text, and as a decoder of canvases of random tokens. Its
+GGUF files have the form of llama.cpp's pull requests 24423 and 24427.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from paradecode.models.families.family import (
     sliding_layers,
 )  # fmt: skip
 from paradecode.models.folder_rope import rope_of
-from paradecode.models.gemma import FULL, SLIDING, gemma4_stack
+from paradecode.models.gemma import FULL, SLIDING, WIDE, gemma4_stack
 from paradecode.models.metadata import Metadata
 from paradecode.models.parts import Layer
 from paradecode.models.rope import Rope
@@ -94,18 +98,41 @@ def _gemma4(values: Metadata) -> Fields:
     )  # fmt: skip
 
 
+def _diffusion(values: Metadata) -> Fields:
+    if values.get("gguf"):
+        _translate(values)
+        for key in ("num_kv_shared_layers", "hidden_size_per_layer_input"):
+            if values.whole(key, 0):
+                raise InvalidModel(key, values[key], "only models without are known")
+    if not values.flag("tie_word_embeddings"):
+        raise InvalidModel("tie_word_embeddings", False, "only models of tied weights are known")
+    values |= {"enable_moe_block": True, "attention_k_eq_v": True}
+    values |= {"num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0}
+    said = [f"{own}={values[key]:g}" for key, own in _SAMPLER.items()
+            if values.number(key, -1.0) >= 0]  # fmt: skip
+    return common(
+        values, gemma4_stack(values), embed_factor=_embedded(values),
+        softcap=values.number("final_logit_softcapping", 30.0),
+        canvas_length=values.whole("canvas_length", 256, 1),
+        decoder=f"renoise({','.join(said)})" if said else "renoise",
+    )  # fmt: skip
+
+
 def _translate(values: Metadata) -> None:
     """Bring a GGUF file's facts, some of which are given for each layer, to config.json's form."""
     count = len(layers_of(values))
     slides = values.get("sliding_window_pattern")
     if not isinstance(slides, list) or len(slides) != count:
-        fix = f"the file must say of each of {count} layers whether it has a window"
+        fix = f"the file must say which of {count} layers have a window, and which have none"
         raise InvalidModel("attention.sliding_window_pattern", slides, fix)
     values["layer_types"] = [SLIDING if each else FULL for each in slides]
     values["global_head_dim"], values["head_dim"] = values.get("head_dim"), values.get("near_dim")
     given = values.get("num_key_value_heads")
     each = given if isinstance(given, list) else [given] * count
     of = {bool(near): own for near, own in zip(slides, each)}
+    if [of.get(bool(near)) for near in slides] != each:
+        fix = f"give {count} numbers, which agree in layers of a kind"
+        raise InvalidModel("attention.head_count_kv", given, fix)
     values["num_global_key_value_heads"] = of.get(False)
     values["num_key_value_heads"] = of.get(True)
     sizes = values.get("intermediate_size")
@@ -113,7 +140,11 @@ def _translate(values: Metadata) -> None:
         values["intermediate_size"] = sizes[0]
         values["use_double_wide_mlp"] = sizes[-1] == 2 * sizes[0]
     wide, turned = values.whole("global_head_dim"), values["rope"]
-    pairs = sum(one < STILL for one in turned.factors) if turned.factors else wide // 2
+    plain = [min(one, STILL) for one in turned.factors]
+    pairs = sum(one < STILL for one in plain)
+    if plain != [1.0] * pairs + [STILL] * (wide // 2 - pairs):
+        fix = f"{wide // 2} numbers are known here: 1 for pairs that turn, then 1e30"
+        raise InvalidModel("rope_freqs.weight", plain[:8], fix)
     values["rope_parameters"] = {
         FULL: {"rope_type": "proportional", "rope_theta": values.number("rope_theta", 1e6),
                "partial_rotary_factor": 2 * pairs / wide},
@@ -165,7 +196,7 @@ GEMMA4 = Family(
         **_LATER, "vocab_size": 262144, "num_hidden_layers": 30, "sliding_window": 512,
         "max_position_embeddings": 131072, "vocab_size_per_layer_input": 262144,
         "hidden_size_per_layer_input": 256, "attention_k_eq_v": False, "num_kv_shared_layers": 0,
-        "enable_moe_block": False, "use_double_wide_mlp": False,
+        "enable_moe_block": False, "use_double_wide_mlp": False, "global_head_dim": WIDE,
     },
     _NULLABLE,
     names=_BOTH | {
@@ -191,7 +222,36 @@ GEMMA4 = Family(
     gguf_names={
         "inp_gate": "input_gate", "proj": "input_out", "post_norm": "after_input",
         "layer_output_scale": "scale", "ffn_gate_inp.scale": "router.scale",
+        "ffn_down_exps.scale": "router.gain",
         "post_ffw_norm_1": "after_dense", "post_ffw_norm_2": "after_experts",
         "pre_ffw_norm_2": "experts_norm", "ffn_gate_up_exps": "experts.gate_up",
+    },
+)  # fmt: skip
+_SAMPLER = {
+    "eb_max_steps": "steps", "eb_entropy_bound": "entropy", "eb_t_max": "hottest",
+    "eb_t_min": "coolest", "eb_stability_threshold": "stable",
+    "eb_confidence_threshold": "confidence",
+}  # fmt: skip
+"""Fact of a GGUF file -> setting of the method ``renoise``."""
+_OUTSIDE = {
+    "embed_tokens": "embed", "norm": "norm", "self_conditioning.pre_norm": "guess.norm",
+    **{f"self_conditioning.{name}_proj": f"guess.{name}" for name in ("gate", "up", "down")},
+}  # fmt: skip
+DIFFUSION_GEMMA = replace(
+    GEMMA4, name="diffusion-gemma", fields=_diffusion, gguf=("diffusion-gemma",),
+    classes=("DiffusionGemmaForBlockDiffusion",), model_types=("diffusion_gemma_text",),
+    names={**GEMMA4.names, "layer_scalar": "canvas_scale"}, layers="model.decoder.layers.",
+    outside={
+        **{f"model.decoder.{module}": own for module, own in _OUTSIDE.items()},
+        "model.encoder.language_model.layers.*.layer_scalar": "layers.*.scale", "lm_head": "head",
+    },
+    gguf_facts={
+        **GEMMA4.gguf_facts, "diffusion.canvas_length": "canvas_length",
+        **{f"diffusion.{name}": name for name in _SAMPLER},
+    },
+    gguf_defaults={"rms_norm_eps": 1e-6},
+    gguf_names={
+        **GEMMA4.gguf_names, "layer_output_scale": "canvas_scale",
+        "enc_layer_output_scale": "scale",
     },
 )  # fmt: skip

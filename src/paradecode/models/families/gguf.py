@@ -30,6 +30,8 @@ FACTS = {
     "attention.scale": "attention_multiplier", "expert_count": "num_local_experts",
     "expert_used_count": "num_experts_per_tok",
     "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    "full_attention_interval": "full_attention_interval", "ssm.inner_size": "inner_size",
 }  # fmt: skip
 """Key of a GGUF file, without the architecture -> key of config.json."""
 
@@ -45,18 +47,33 @@ def own_name(family: Family, stored: str) -> str:
     """
     module, _, kind = stored.rpartition(".")
     end = ".bias" if kind == "bias" else ""
+    if kind not in ("weight", "bias"):
+        module = stored  # Numbers of heads, such as ``ssm_a``.
     if module in _ASIDE:
         return ""
     if module in GGUF_OUTSIDE:
-        return GGUF_OUTSIDE[module] + end
+        return family.gguf_names.get(module, GGUF_OUTSIDE[module]) + end
     prefix, _, rest = module.partition(".")
     index, _, part = rest.partition(".")
-    known = family.gguf_names.get(part, GGUF_NAMES.get(part))
+    named = {**GGUF_NAMES, **family.gguf_names}
+    known = named.get(part if kind in ("weight", "bias") else f"{part}.{kind}")
     if known is not None and known + end == "router.bias":
         known, end = "router.logit_bias", ""
+    if known == "state_dt_bias":
+        end = ""
     if prefix == "blk" and index.isascii() and index.isdigit() and known is not None:
         return f"layers.{int(index[:8])}.{known}{end}"
     raise InvalidModel(stored, "tensor", "this model needs an operation that is not known")
+
+
+def layers_in(architecture: str, header: Header) -> int:
+    """Return the number of layers, without those that guess a second token.
+
+    Raises:
+        InvalidModel: the file's numbers of layers are wrong.
+    """
+    every = header.fields.whole(f"{architecture}.block_count", None, 1)
+    return every - header.fields.whole(f"{architecture}.nextn_predict_layers", 0, 0, every - 1)
 
 
 def facts_of(
@@ -77,15 +94,23 @@ def facts_of(
     }
     values |= family.gguf_defaults
     for key, own in {**FACTS, **family.gguf_facts}.items():
-        given = header.fields.get(f"{architecture}.{key}")
+        general = key.startswith("diffusion.")
+        given = header.fields.get(key if general else f"{architecture}.{key}")
         if given is not None:
             values[own] = _one(f"{architecture}.{key}", given)
+    attends = values.get("num_key_value_heads")
+    if isinstance(attends, list) and len({*attends} - {0}) == 1:  # 0: the layer keeps a state.
+        values["num_key_value_heads"] = max(attends)
+        kinds = ["full_attention" if heads else "linear_attention" for heads in attends]
+        values["layer_types"] = kinds
+    values["num_hidden_layers"] = layers_in(architecture, header)
     biased = any(f"layers.0.{part}.bias" in names for part in ("q", "q+k+v"))
     values |= {
         "vocab_size": header.tensors["token_embd.weight"].shape[0], "rope": rope,
         "tie_word_embeddings": "head" not in names, "attention_bias": biased,
         "use_qkv_bias": biased, "use_bias": biased, "output_bias": "layers.0.o.bias" in names,
         "mlp_bias": "layers.0.up.bias" in names, "gguf": True,
+        "tap_bias": any(name.endswith("_taps.bias") for name in names),
     }  # fmt: skip
     return Metadata(values)
 

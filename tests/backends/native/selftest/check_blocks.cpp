@@ -1,6 +1,7 @@
 #include "selftest.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "isa.hpp"
 #include "pack.hpp"
@@ -47,8 +48,11 @@ void check_source(Source source) {
     InputBuffer buffer;
     const Activations& input = buffer.shape(most, cols);
     std::mt19937 same(7);
-    for (int row = 0; row < most; ++row)
-      kernels.quantise(random_values(same, cols, 1.0F).data(), 0, cols / kGroup, row, input);
+    for (int row = 0; row < most; ++row) {
+      const std::vector<float> values = random_values(same, cols, 1.0F);
+      kernels.quantise(values.data(), 0, cols / kGroup, row, input);
+      kernels.quantise_wide(values.data(), 0, cols / kSuperBlock, row, input);
+    }
     std::vector<float> together(most * rows);
     kernels.matmul(packed, 0, rows / kLanes, input, 0, most, together.data(), rows, nullptr, false);
     for (const int count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 18, 27, 64, 70}) {
@@ -62,9 +66,45 @@ void check_source(Source source) {
   }
 }
 
+// Inputs with one value that is a thousand times the others: only its group is rounded by it. A
+// product differs from that of the weights by as much as this rounding can make it.
+void check_outlier(Source source) {
+  constexpr int rows = 2 * kLanes;
+  constexpr int cols = kSuperBlock;
+  std::mt19937 random(3);
+  std::vector<std::uint8_t> file(rows * source_row_bytes(source, cols));
+  for (auto& byte : file) byte = static_cast<std::uint8_t>(random() & 0x3FU);
+  Arena arena;
+  const Matrix packed = make_matrix(arena, own_format(source), rows, cols);
+  InputBuffer buffer;
+  const Activations& input = buffer.shape(1, cols);
+  std::vector<float> values = random_values(random, cols, 1.0F);
+  values[5] = 1000.0F;
+  choose_isa().kernels->quantise_wide(values.data(), 0, 1, 0, input);
+  std::vector<float> got(rows);
+  std::vector<float> weights(cols);
+  for (int row = 0; row < rows; ++row)
+    pack_row(packed, row, source, file.data() + row * source_row_bytes(source, cols));
+  choose_isa().kernels->matmul(packed, 0, 2, input, 0, 1, got.data(), rows, nullptr, false);
+  for (int row = 0; row < rows; ++row) {
+    unpack_row(packed, row, weights.data());
+    double expected = 0;
+    double most = 0;
+    for (int i = 0; i < cols; ++i) {
+      const double weight = std::abs(double{weights[static_cast<std::size_t>(i)]});
+      expected +=
+          double{weights[static_cast<std::size_t>(i)]} * values[static_cast<std::size_t>(i)];
+      most += weight * (i < kGroup ? 1000.0 : 5.0) / 127.0 * 0.51;
+    }
+    require(std::abs(got[static_cast<std::size_t>(row)] - expected) < most,
+            "an outlier spoils the precision of its group alone");
+  }
+}
+
 }  // namespace
 
 void check_blocks() {
+  for (const Source source : {Source::Q3_K, Source::Q6_K, Source::IQ4_XS}) check_outlier(source);
   for (int source = 0; source < kSources; ++source)
     if (!is_float(static_cast<Source>(source))) check_source(static_cast<Source>(source));
   for (const std::string& isa : available_isas()) {

@@ -22,8 +22,10 @@ void check_heads();
 void check_logits();
 void check_networks();
 void check_screen();
+void check_states();
 void check_steps();
 void check_team();
+void measure_rows();
 
 // Ends the program unless `condition` holds.
 void require(bool condition, const char* what);

@@ -209,7 +209,8 @@ class Swift(ModelDrafter):
     Attention and MLP of each layer are skipped independently; the first layer and the last stay
     whole. The search starts without every second layer. All sets leave out equally many of these
     sub-layers. A set is scored by how many of the last ``window`` tokens it would have predicted,
-    in one forward over all of them.
+    in one forward over all of them. If layers have windows, the keys for that are gone, and the
+    first set stays.
 
     When: a large model, long outputs and no draft model at hand. The default model has no layers to
     spare.
@@ -227,11 +228,12 @@ class Swift(ModelDrafter):
     _steps: int = 0
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
-        total = seq.about().layers
+        facts = seq.about()
+        total = facts.layers
         skip = round(self.skip, 2)  # Requests whose settings hardly differ share a search.
         search = seq.shared(f"swift {total} {skip}", lambda: LayerSearch(total, skip))
         self._steps += 1
-        enough = len(seq.tokens) - seq.prompt_length > self.window
+        enough = not facts.window and len(seq.tokens) - seq.prompt_length > self.window
         if enough and self._steps % self.interval == 0 and not search.settled(self.trials):
             kept = search.candidate()
             score = yield from self._matchness(seq, kept)
@@ -396,12 +398,13 @@ class Del(ModelDrafter):
     ) -> Generator[Forward, Reply, None]:
         """Run the LM head on the hidden states of the last verification; no layer runs for that."""
         rows, count = len(states), len(self._tokens)
+        last = len(seq.tokens) - 1  # A window never passes it.
         reply = yield Forward(
             np.zeros(rows, np.int32),
             resume=states,
             layers=(),
             store=Store.NONE,
-            positions=np.zeros(rows, np.int32),
+            positions=np.full(rows, last, np.int32),
             logits=np.arange(rows, dtype=np.int32),
         )
         first = self._start - len(seq.tokens)
