@@ -55,7 +55,7 @@ def write(folder: Path, kind: str, **changes: Any) -> Tensors:
                 "self_attn.q_proj.weight": (RANK, hidden), "self_attn.inter_norm.weight": (RANK,),
                 "self_attn.wq.weight": (HEADS * size, RANK),
             }  # fmt: skip
-            mlps = {"mlp": ((), inner)}
+            mlps: dict[str, tuple[tuple[int, ...], int]] = {"mlp": ((), inner)}
             if layer:
                 mlps = {"moe": ((EXPERTS,), SIZE), "share_expert": ((), said["share_expert_dim"])}
                 own["moe.gate.weight"] = (EXPERTS, hidden)
@@ -206,7 +206,7 @@ def test_an_expert_that_no_logit_reaches_adds_nothing(tmp_path: Path) -> None:
                 tensors[f"model.layers.{layer}.mlp.{name}_proj"][[1, 4]] = fill
         save_file(tensors, tmp_path / "model.safetensors")
         found.append(logits_of(native(tmp_path)))
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
     wanted = blockffn(tensors | {
         name: np.where(np.abs(tensor) > 1e20, 0, tensor) for name, tensor in tensors.items()
     })  # fmt: skip

@@ -100,8 +100,9 @@ def with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Check
     )
     if config.attention != "causal" or config.mask_token is not None or config.canvas_length:
         config = _diffusion_tokens(config, tokenizer, mask)
-    if None not in (filling := [*map(tokenizer.token_id, INFILLED)]):
-        config = replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, filling[-1]})))
+    *marks, end = map(tokenizer.token_id, INFILLED)
+    if end is not None and None not in marks:
+        config = replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, end})))
     tokenizer.eos_tokens = config.eos_tokens
     return with_chat(Checkpoint(config, weights, tokenizer, None, str(folder)), sources)
 
