@@ -121,6 +121,7 @@ CASES = {
     "starcoder2": Case("Starcoder2", _SLIDING, tied=True, biased=True, gelu=True),
     "stablelm": Case("StableLm", {"use_qkv_bias": True}, {"use_qkv_bias": True}, rotary=4),
     "cohere": Case("Cohere", gguf={"logit_scale": 0.2}, tied=True),
+    "step3": Case("", None, None),
     "mixtral": Case("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}, None),
     "gpt-oss": Case(
         "GptOss",

@@ -21,6 +21,7 @@ LISTED = ROOT / "bench" / "small_models.json"
 WRAPPED = {
     "Gemma3ForConditionalGeneration": "gemma3", "Gemma4ForConditionalGeneration": "gemma4",
     "Mistral3ForConditionalGeneration": "ministral3", "Qwen3_5ForConditionalGeneration": "qwen35",
+    "Step3VLForConditionalGeneration": "step3",
 }  # fmt: skip
 """Classes of models that also see pictures, and the family of their text part."""
 

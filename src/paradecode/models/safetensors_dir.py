@@ -37,6 +37,8 @@ SCORE = "score."
 _HEAD, _EMBED = "lm_head.weight", ("model.embed_tokens.weight", "embed_tokens.weight")
 _BARE = ("embed_tokens", "layers", "norm")
 """Prefixes of names in folders of a network without its LM head, which leave out ``model.``."""
+INFILLED = ("<mask_1>", "<sep>", "<eom>")
+"""Tokens of CodeGen2 (arXiv 2305.02309), which writes the last one at the end of a filled gap."""
 _UNUSED = re.compile(r"rotary_emb\.inv_freq$|\.(?:[qkv]|kv|prob)_scale$|[qkv]_proj\.output_scale$")
 """Tensors that are not weights: frequencies, and the scales of other engines' 8-bit caches."""
 MAX_HEADER = 1 << 23
@@ -98,6 +100,9 @@ def with_tokenizer(folder: Path, config: ModelConfig, weights: Weights) -> Check
     )
     if config.attention != "causal" or config.mask_token is not None or config.canvas_length:
         config = _diffusion_tokens(config, tokenizer, mask)
+    *marks, end = map(tokenizer.token_id, INFILLED)
+    if end is not None and None not in marks:
+        config = replace(config, eos_tokens=tuple(sorted({*config.eos_tokens, end})))
     tokenizer.eos_tokens = config.eos_tokens
     return with_chat(Checkpoint(config, weights, tokenizer, None, str(folder)), sources)
 

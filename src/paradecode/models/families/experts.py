@@ -1,4 +1,7 @@
-"""Families with experts: Mixtral (arXiv 2401.04088) and gpt-oss (2508.10925)."""
+"""Families with experts: Mixtral (arXiv 2401.04088), gpt-oss (2508.10925) and Step-3 (2507.19427).
+
+The experts of BlockFFN (arXiv 2507.08771) are here, too; its models have MiniCPM's class.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from paradecode.models.families.family import (
     Fields,
     attention_of,
     common,
+    feed_of,
     head_sizes,
     layers_of,
     sliding_layers,
@@ -82,6 +86,68 @@ def _oss_experts(own: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
             yield f"{place}experts.{expert}.{name}{end}", Tensor(rows, rows.shape)
 
 
+def rectified_feed(values: Metadata) -> Feed:
+    """Return BlockFFN's experts: each has no gate, and a row goes to all with a logit above 0."""
+    for key, known in (
+        ("router_act", "relu"), ("norm_after_router", "rms"), ("num_shared_experts", 0),
+    ):  # fmt: skip
+        if values.get(key, known) != known:
+            raise InvalidModel(key, values[key], f"only {known} is known")
+    experts = values.whole("num_experts", None, 1, MOST)
+    size = values.whole("expert_size", None, 1, MOST)
+    inner = feed_of(values, gated=False)
+    return replace(inner, size=0, mixture=Mixture(experts, experts, size, score="relu"))
+
+
+def rectified_experts(own: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield each expert's part of BlockFFN's ``up`` and ``down``, which are [E, rows, columns].
+
+    Other tensors are yielded as they are.
+    """
+    place, _, part = own.rpartition(".")
+    if part not in ("up", "down") or len(tensor.shape) != 3:
+        yield own, tensor
+        return
+    for expert in range(tensor.shape[0]):
+        one = Tensor(tensor.data[expert], tensor.shape[1:], tensor.kind)
+        yield f"{place}.experts.{expert}.{part}", one
+
+
+def _step3(values: Metadata) -> Fields:
+    """Step-3: queries of an inner width that all heads share, and one head of keys and values."""
+    groups = values.whole("num_attention_groups", 1)
+    if groups != 1:
+        raise InvalidModel("num_attention_groups", groups, "only 1 head of keys and values works")
+    values["num_key_value_heads"] = groups
+    values["max_position_embeddings"] = values.whole("max_position_embedding", None, 1)
+    size = values.whole("head_dim", None, 1, 1024)
+    rank = values.whole("share_q_dim", size, 1, 1 << 16)
+    attention = attention_of(values, rope_of(values, size), query_rank=rank)
+    mixture = Mixture(
+        experts=values.whole("moe_num_experts", None, 1, MOST),
+        chosen=values.whole("moe_top_k", None, 1, MOST),
+        expert_size=values.whole("moe_intermediate_size", None, 1, MOST),
+        shared_size=values.whole("share_expert_dim", None, 1, MOST),
+        normalised=values.flag("norm_expert_weight"),
+    )
+    dense, sent = Layer((attention, feed_of(values))), Layer((attention, Feed(0, mixture=mixture)))
+    routed = _routed(values)
+    return common(values, tuple(sent if i in routed else dense for i in layers_of(values)))
+
+
+def _routed(values: Metadata) -> set[int]:
+    """Return the layers of ``moe_layers_enum``, a list or a text with commas; null: all but 0."""
+    said, count = values.get("moe_layers_enum"), len(layers_of(values))
+    if said is None:
+        return {*range(1, count)}
+    listed = said.split(",") if isinstance(said, str) else said
+    known = {str(index): index for index in range(count)}
+    named = [str(each).strip() for each in listed] if isinstance(listed, list) else [""]
+    if not {*named} <= {*known} or len({*named}) != len(named):
+        raise InvalidModel("moe_layers_enum", said, f"give different layers from 0 to {count - 1}")
+    return {known[each] for each in named}
+
+
 MIXTRAL = Family(
     "mixtral", _mixtral, ("Mixtral",), ("mixtral",), (),
     {
@@ -117,4 +183,23 @@ GPT_OSS = Family(
     split=_oss_experts,
     gguf_names={"post_attention_norm": "mlp_norm"},
 )  # fmt: skip
-FAMILIES = (MIXTRAL, GPT_OSS)
+STEP3 = Family(
+    "step3", _step3, ("Step3Text",), ("step3_text",), (),
+    {
+        "vocab_size": 128815, "hidden_size": 7168, "intermediate_size": 18432,
+        "num_hidden_layers": 61, "num_attention_heads": 64, "num_attention_groups": 1,
+        "head_dim": 256, "share_q_dim": 2048, "max_position_embedding": 65536,
+        "rms_norm_eps": 1e-5, "rope_theta": 5e5, "hidden_act": "silu", "moe_num_experts": 48,
+        "moe_top_k": 3, "moe_intermediate_size": 5120, "share_expert_dim": 5120,
+        "norm_expert_weight": False, "moe_layers_enum": [*range(4, 60)],
+        "tie_word_embeddings": False,
+    },
+    frozenset({"share_q_dim", "moe_layers_enum"}),
+    names=LLAMA_NAMES | {
+        "self_attn.q_proj": "q_down", "self_attn.inter_norm": "q_inner_norm", "self_attn.wq": "q",
+        "moe.gate": "router", "moe.gate_proj": "experts.gate", "moe.up_proj": "experts.up",
+        "moe.down_proj": "experts.down", "share_expert.gate_proj": "shared.gate",
+        "share_expert.up_proj": "shared.up", "share_expert.down_proj": "shared.down",
+    },
+)  # fmt: skip
+FAMILIES = (MIXTRAL, GPT_OSS, STEP3)

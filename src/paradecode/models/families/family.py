@@ -57,7 +57,7 @@ _EXPERT = re.compile(r"experts\.(\d{1,4})\.")
 _NUMBER = re.compile(r"\.(\d{1,4})\.")
 _UNSEEN = re.compile(
     r"^(?:model\.)?(?:encoder\.)?"
-    r"(?:vision|visual|audio|embed_vision|embed_audio|multi_modal|mtp\.)"
+    r"(?:vision|visual|vit_|audio|embed_vision|embed_audio|multi_modal|mtp\.)"
 )
 """Beginnings of the names of weights that read pictures and sounds, or guess a second token."""
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from paradecode.core.errors import InvalidModel
+from paradecode.models.families.experts import rectified_experts, rectified_feed
 from paradecode.models.families.family import (
     LLAMA_NAMES,
     Family,
@@ -116,12 +117,26 @@ def _ministral3(values: Metadata) -> Fields:
 
 
 def _minicpm(values: Metadata) -> Fields:
-    """MiniCPM (arXiv 2404.06395): factors of embeddings, of parts and of logits."""
+    """MiniCPM (arXiv 2404.06395): factors of embeddings, of parts and of logits.
+
+    BlockFFN's models (arXiv 2507.08771) have its class, and a ``ffn_type`` of their own.
+    """
+    attends, kind = values.get("attention_type", "vanilla"), values.get("ffn_type", "vanilla")
+    if attends != "vanilla":
+        raise InvalidModel("attention_type", attends, "only vanilla is known")
+    if kind not in ("vanilla", "block"):
+        raise InvalidModel("ffn_type", kind, "use vanilla or block")
     rope, count = rope_of(values, head_sizes(values)[2]), len(layers_of(values))
     depth = values.number("scale_depth", 1.4) / math.sqrt(count)
     width = values.whole("hidden_size") / values.number("dim_model_base", 256.0)
-    parts = (attention_of(values, rope), feed_of(values))
-    layer = Layer(parts, factor=values.number("residual_multiplier", depth))
+    feed = (
+        rectified_feed(values)
+        if kind == "block"
+        else feed_of(values, gated=values.flag("ffn_gated", True))
+    )
+    layer = Layer(
+        (attention_of(values, rope), feed), factor=values.number("residual_multiplier", depth)
+    )
     embed = values.number("embedding_multiplier", values.number("scale_emb", 12.0))
     said = values.number("logits_scaling", width)
     return common(values, (layer,) * count, embed_factor=embed, logit_factor=1 / said)
@@ -220,7 +235,10 @@ INTERNLM2 = Family(
 )  # fmt: skip
 MINICPM = Family(
     "minicpm", _minicpm, ("MiniCPM",), ("minicpm",), ("minicpm",),
-    {**_SIZES, "vocab_size": 32000, "rms_norm_eps": 1e-6}, _NO_HEADS, gguf_interleaved=True,
+    {**_SIZES, "vocab_size": 32000, "rms_norm_eps": 1e-6, "tie_word_embeddings": True}, _NO_HEADS,
+    gguf_interleaved=True,
+    names=LLAMA_NAMES | {"mlp.router_proj": "router", "mlp.router_norm": "router.norm"},
+    split=rectified_experts,
 )  # fmt: skip
 GLM4 = Family(
     "glm4", _glm4, ("Glm4",), ("glm4",), ("glm4",),

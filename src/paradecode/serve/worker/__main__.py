@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -18,6 +19,7 @@ from paradecode.core.errors import InvalidInput
 from paradecode.engine import cost
 from paradecode.llm import LLM
 from paradecode.methods.parts import known
+from paradecode.models.safetensors_dir import INFILLED
 from paradecode.search.scorers.scorer import find_scorer
 from paradecode.search.strategies import strategies
 from paradecode.serve.failures import failure
@@ -120,10 +122,19 @@ FIM = (
     ("<PRE>", "<SUF>", "<MID>"),
 )
 """Tokens before a prefix, a suffix and the middle, for several families of models."""
+GAP = ("", "<mask_1>", "<|endoftext|><sep><mask_1>")
+"""The same for CodeGen2 (arXiv 2305.02309), whose suffix ends with several tokens."""
+
+
+def fim_marks(known_token: Callable[[str], int | None]) -> list[str]:
+    """Return what stands before a prefix, a suffix and the middle; empty if no gap is filled."""
+    if None not in map(known_token, (*INFILLED, "<|endoftext|>")):
+        return [*GAP]
+    return next((list(marks) for marks in FIM if None not in map(known_token, marks)), [])
 
 
 def ready(llm: LLM, settings: WorkerSettings) -> Ready:
-    template, known_token = llm.chat_template, llm.tokenizer.token_id
+    template = llm.chat_template
     models, measured = llm.engine.models, llm.engine.load
     curves = measured.others | ({} if measured.curve is None else {TARGET: measured.curve})
     return Ready(
@@ -138,7 +149,7 @@ def ready(llm: LLM, settings: WorkerSettings) -> Ready:
         thoughts=template is not None
         and llm.families == ("autoregressive",)
         and any(OPEN.decode() in source for source in template.sources.values()),
-        fim=next((list(marks) for marks in FIM if None not in map(known_token, marks)), []),
+        fim=fim_marks(llm.tokenizer.token_id),
         bits=bits(llm, settings),
         costs={cost.name_of(models[name]): asdict(curve) for name, curve in curves.items()},
     )
