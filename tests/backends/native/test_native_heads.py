@@ -27,7 +27,7 @@ VOCABULARY = 200
 CONFIG = uniform("t", "llama", VOCABULARY, 24, 8, 2, 1, 8, 8, rope=Rope(dim=8))
 
 
-APART = ("dflash", "dspark", "falcon", "chimera", "longspec", *CELLS)
+APART = ("dflash", "dspark", "dflash2", "falcon", "chimera", "longspec", *CELLS)
 """Kinds of heads that the core runs network by network."""
 
 
