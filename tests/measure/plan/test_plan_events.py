@@ -65,3 +65,11 @@ def test_the_way_back_is_no_part_of_a_pass_and_later_passes_may_take_longer():
     way = [Leg("a", lambda done: T * (1 + done))]
     played = play(way, 1, 3, back=[Leg("a>a", lambda _: 10 * T, T)])
     assert played.ends == ((T, 14 * T, 28 * T),)
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_items_wait_for_room(room):
+    """With room for k of S stages, k items go through together, and the next ones begin then."""
+    played = play(stages(*[T] * 4), 6, 3, room=room)
+    assert [own[-1] for own in played.ends[:room]] == [(12 + n) * T for n in range(room)]
+    assert played.seconds == (6 // room * 12 + room - 1) * T
