@@ -1,8 +1,8 @@
 // Small trained networks: steps over named values, in float32. Matrices may be rounded to 8 or 4
 // bits, as a model's are.
 //
-// A row's bits do not depend on the rows that share the call. Only attention and `behind` read other
-// rows, and only those of the same item.
+// A row's bits do not depend on the rows that share the call. Only attention and `behind` read
+// other rows, and only those of the same item.
 #pragma once
 
 #include <cstdint>
