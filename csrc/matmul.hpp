@@ -154,10 +154,12 @@ inline void add_group(const Simd::Bytes* w, const typename GroupOf<Kind>::Type& 
 #pragma GCC unroll 16
       for (int r = first; r < last; ++r) dots[r - first] = group.start(input, at + r, part);
 #pragma GCC unroll 16
-      for (int i = part * 8 / parts; i < (part + 1) * 8 / parts; ++i)
+      for (int i = 0; i < 8 / parts; ++i) {
+        const int at_word = part * (8 / parts) + i;
 #pragma GCC unroll 16
         for (int r = first; r < last; ++r)
-          dots[r - first] = dot<Kind>(dots[r - first], w[i], words[8 * r + i]);
+          dots[r - first] = dot<Kind>(dots[r - first], w[at_word], words[8 * r + at_word]);
+      }
 #pragma GCC unroll 16
       for (int r = first; r < last; ++r)
         sums[r] = group.add(dots[r - first], part, input, at + r, sums[r]);
