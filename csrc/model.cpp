@@ -193,6 +193,9 @@ ForwardResult Model::forward(const std::vector<SpanInput>& spans,
                        PlanLimits{shape_.vocab_size, shape_.context_length, shape_.layers(),
                                   attention.window, cache_.pages()});
   std::vector<SpanLineage> lineage;
+  if (states_.empty() &&
+      std::any_of(spans.begin(), spans.end(), [](const auto& span) { return span.states.given; }))
+    throw InvalidInput("states", std::monostate(), "no layer of the model keeps a state");
   if (!states_.empty()) lineage = plan_states(spans, states_);
   Forward forward(*this, *workspace_, plans, lineage, spans, layers, only_best);
   ForwardResult out = forward.run();
