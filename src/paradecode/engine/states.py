@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from paradecode.backends.interface import PAGE, STATES, Backend, StatePages, WindowPages
 from paradecode.core.decoder import Forward, Store
-from paradecode.core.layers import Layers
+from paradecode.core.layers import Layers, halves
 from paradecode.engine.pages import PagePool
 from paradecode.models.config import ModelConfig
 
@@ -53,11 +53,11 @@ class _Plan:
 
     Attributes:
         slots: page -> state slot; the last page is the next base.
-        ran: the layers that have written them; None means all.
+        ran: the layers that have written them.
     """
 
     slots: dict[int, int]
-    ran: set[object] | None
+    ran: set[int]
 
 
 class SequenceStates:
@@ -123,9 +123,9 @@ class SequenceStates:
         plan = self._plan
         if plan is None:
             return {}
-        if layers is not None and plan.ran is not None:
-            plan.ran.update(layers)
-            if not plan.ran.issuperset(range(self.pools.layers)):
+        if layers is not None:
+            plan.ran.update(layer for layer, attends, _ in map(halves, layers) if attends)
+            if len(plan.ran) < self.pools.layers:
                 return {}
         self._plan = None
         self._let_go(self.slot)
