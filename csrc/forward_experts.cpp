@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "exact.hpp"
-
 #include "forward_products.hpp"
 
 namespace paradecode {
