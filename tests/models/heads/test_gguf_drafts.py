@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFWriter
-from safetensors.numpy import load_file
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from paradecode.backends.heads.run import run_head
 from paradecode.core.errors import InvalidModel
 from paradecode.core.head import HeadDraft, Memory
 from paradecode.models.config import Rope, uniform
 from paradecode.models.heads import build_head, read_head
-from paradecode.models.heads.gguf_drafts import _NAMES, _PARTS
+from paradecode.models.heads.gguf_drafts import _MODULE, _NAMES, _PARTS
+from paradecode.models.heads.layouts import HeadFile
 from paradecode.testing.draft_heads import random_head
 from paradecode.testing.network_reference import apply_network
 
@@ -91,6 +93,76 @@ def test_a_gguf_draft_that_ends_early_is_refused(kind: str, tmp_path: Path) -> N
         file.write_bytes(whole[:length])
         with pytest.raises(InvalidModel):
             build_head(read_head(file), CONFIG, nothing)
+
+
+def module_of_a_model(path: Path) -> tuple[HeadFile, dict[str, np.ndarray]]:
+    """Write the published module of a Qwen3.5 model as a layer of a GGUF file.
+
+    Returns:
+        The module as its folder is read, and the tensors of the file.
+    """
+    folder = path.parent
+    with safe_open(Path(__file__).parent / "mtp-qwen3.5.safetensors", "numpy") as stored:
+        (folder / "config.json").write_text(stored.metadata()["config"])
+        named = [name for name in dict.fromkeys(stored.keys()) if name.startswith("w.")]
+        save_file({n[2:]: stored.get_tensor(n) for n in named}, folder / "model.safetensors")
+        theirs = {ours: name for name, ours in _MODULE.items() if name != "ffn_norm"}
+        tensors = {
+            f"blk.2.{theirs[name[2:].removesuffix('.weight')]}.weight": stored.get_tensor(name)
+            for name in named
+        }
+    # llama.cpp's converter adds the 1 to gains, and the final norm may be the model's.
+    tensors = {name: 1 + each if each.ndim == 1 else each for name, each in tensors.items()}
+    tensors["output_norm.weight"] = tensors.pop("blk.2.nextn.shared_head_norm.weight")
+    return read_head(folder), {**tensors, "blk.0.attn_norm.weight": np.ones(16, np.float32)}
+
+
+def write_module(path: Path, tensors: dict[str, np.ndarray], modules: int = 1) -> Path:
+    writer = GGUFWriter(path, "qwen35")
+    writer.add_block_count(3)
+    writer.add_embedding_length(16)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_key_length(8)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(4)
+    writer.add_rope_freq_base(100.0)
+    writer.add_uint32("qwen35.nextn_predict_layers", modules)
+    for name, values in tensors.items():
+        writer.add_tensor(name, np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_the_module_of_a_whole_model_is_the_one_of_its_folder(tmp_path: Path) -> None:
+    folder, tensors = module_of_a_model(tmp_path / "model.gguf")
+    found = read_head(write_module(tmp_path / "model.gguf", tensors))
+    assert found.tensors.keys() == folder.tensors.keys()
+    for name, values in folder.tensors.items():
+        assert np.allclose(found.tensors[name], values, atol=1e-6), name
+    assert found.epsilon == np.float32(folder.epsilon)
+    assert {**vars(found), "tensors": 0, "epsilon": 0} == {
+        **vars(folder),
+        "tensors": 0,
+        "epsilon": 0,
+    }
+
+
+def test_modules_that_are_not_whole_are_refused_by_name(tmp_path: Path) -> None:
+    _, tensors = module_of_a_model(tmp_path / "model.gguf")
+    expert = {"blk.2.ffn_gate_exps.weight": np.zeros((2, 24, 16), np.float32)}
+    lacking = {name: each for name, each in tensors.items() if "eh_proj" not in name}
+    for field, given, modules in (
+        ("qwen35.nextn_predict_layers", tensors, 0),
+        ("blk.2.ffn_gate_exps.weight", tensors | expert, 1),
+        ("tensors", lacking, 1),
+    ):  # fmt: skip
+        with pytest.raises(InvalidModel) as error:
+            read_head(write_module(tmp_path / "model.gguf", given, modules))
+        assert error.value.field == field
 
 
 def test_other_gguf_files_are_refused_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Draft heads for llama.cpp: EAGLE-3 and DFlash in GGUF files."""
+"""Draft heads for llama.cpp: EAGLE-3, DFlash and modules of whole models in GGUF files."""
 
 from __future__ import annotations
 
@@ -30,6 +30,14 @@ _PARTS = {
     "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }  # fmt: skip
+_MODULE = {
+    "nextn.eh_proj": "mtp.fc", "nextn.enorm": "mtp.pre_fc_norm_embedding",
+    "nextn.hnorm": "mtp.pre_fc_norm_hidden", "nextn.shared_head_norm": "mtp.norm",
+    "nextn.shared_head_head": "lm_head", "nextn.embed_tokens": "embed_tokens",
+    **{theirs: f"mtp.layers.0.{ours}" for theirs, ours in _PARTS.items()},
+    "post_attention_norm": "mtp.layers.0.post_attention_layernorm",
+}  # fmt: skip
+"""Tensors of the layer behind a Qwen3.5 model's own -> their names in a folder."""
 _ROPE_FACTORS = "rope_freqs.weight"
 
 
@@ -37,8 +45,12 @@ def read_gguf_draft(path: Path) -> HeadFile:
     """Read a head in the form of llama.cpp's converter; raises InvalidModel."""
     header = read_header(file_bytes(path))
     architecture = header.fields.text("general.architecture")
+    if architecture == "qwen35":
+        return _read_module(path, header)
     if architecture not in ("eagle3", "dflash"):
-        fix = "of GGUF files, drafts of architecture eagle3 or dflash are known"
+        fix = (
+            "of GGUF files, drafts of architecture eagle3 or dflash are known, and Qwen3.5's module"
+        )
         raise InvalidModel("general.architecture", architecture, fix)
     if sum(int(np.prod(info.shape)) for info in header.tensors.values()) * 4 > MOST_BYTES:
         raise InvalidModel("head", str(path), "it is too large for a head")
@@ -71,6 +83,54 @@ def read_gguf_draft(path: Path) -> HeadFile:
     return replace(file, tensors=tensors)
 
 
+def _read_module(path: Path, header: Header) -> HeadFile:
+    """Read the module for multi-token prediction of a whole Qwen3.5 model."""
+    fields = header.fields
+    every = fields.whole("qwen35.block_count", None, 1, 1 << 12)
+    modules = fields.whole("qwen35.nextn_predict_layers", 0, 0, every - 1)
+    if not modules:
+        fix = "give a file with a module for multi-token prediction"
+        raise InvalidModel("qwen35.nextn_predict_layers", modules, fix)
+    tensors: dict[str, NDArray[Any]] = {}
+    start = f"blk.{every - modules}."
+    own = {name: info for name, info in header.tensors.items() if name.startswith(start)}
+    if (
+        f"{start}nextn.shared_head_norm.weight" not in own
+        and "output_norm.weight" in header.tensors
+    ):
+        own[f"{start}nextn.shared_head_norm.weight"] = header.tensors["output_norm.weight"]
+    if sum(int(np.prod(info.shape)) for info in own.values()) * 4 > MOST_BYTES:
+        raise InvalidModel("head", str(path), "it is too large for a head")
+    for name, info in own.items():
+        ours = _MODULE.get(name.removeprefix(start).removesuffix(".weight"))
+        if ours is None:
+            raise InvalidModel(name, "tensor", "no module of Qwen3.5 has it")
+        # Folders store gains minus 1.
+        less = 1.0 if len(info.shape) == 1 else 0.0
+        tensors[f"{ours}.weight"] = tensor_in(info).float32() - np.float32(less)
+    file = recognise(Metadata({**_sizes("qwen35", header), "model_type": "qwen3_5"}), tensors)
+    dim = fields.whole("qwen35.rope.dimension_count", file.head_dim, 2, 1024)
+    if dim > file.head_dim or dim % 2:
+        raise InvalidModel("qwen35.rope.dimension_count", dim, "turn a part of a head")
+    return replace(file, rope=rope_in("qwen35", header, dim))
+
+
+def _sizes(architecture: str, header: Header) -> dict[str, Any]:
+    """Return the sizes of a head's layers under their names in config.json."""
+    fields = header.fields
+
+    def need(key: str, default: int | None = None) -> int:
+        return fields.whole(f"{architecture}.{key}", default, 0, 1 << 24)
+
+    hidden, heads = need("embedding_length"), need("attention.head_count")
+    return {
+        "hidden_size": hidden, "num_attention_heads": heads,
+        "num_key_value_heads": need("attention.head_count_kv", heads),
+        "head_dim": need("attention.key_length", hidden // max(heads, 1)),
+        "rms_norm_eps": fields.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
+    }  # fmt: skip
+
+
 def _config(architecture: str, header: Header) -> Metadata:
     """Return the values that the folder's config.json would have."""
     fields = header.fields
@@ -82,12 +142,8 @@ def _config(architecture: str, header: Header) -> Metadata:
     layers = fields.get(name, fields.get(f"{architecture}.extract_layers"))
     if not isinstance(layers, np.ndarray) or layers.dtype.kind not in "iu":
         raise InvalidModel(name, layers, "it must list the tapped layers")
-    hidden, heads = need("embedding_length"), need("attention.head_count")
     said: dict[str, Any] = {
-        "speculators_model_type": architecture, "hidden_size": hidden, "num_attention_heads": heads,
-        "num_key_value_heads": need("attention.head_count_kv", heads),
-        "head_dim": need("attention.key_length", hidden // max(heads, 1)),
-        "rms_norm_eps": fields.number(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5),
+        **_sizes(architecture, header), "speculators_model_type": architecture,
         "norm_before_residual": fields.flag(f"{architecture}.norm_before_residual"),
         "norm_before_fc": fields.flag(f"{architecture}.norm_before_fc"),
         "aux_hidden_state_layer_ids": layers.tolist(),
