@@ -64,6 +64,7 @@ class Forward {
           const std::vector<SpanLineage>& lineage, const std::vector<SpanInput>& spans,
           const std::vector<LayerPart>& layers, bool only_best);
   ForwardResult run();
+  std::int64_t reached() const;
 
  private:
   // Query heads [head, head + heads) of rows [row, row + rows) of a span, for the blocks
