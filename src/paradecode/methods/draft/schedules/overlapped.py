@@ -136,9 +136,7 @@ class ChainDraft:
 
 
 def own_id(seq: TokenSequence, token: int) -> int | None:
-    """Return the draft model's id of a target token, or None if it is not exactly one token
-    there.
-    """
+    """Return the draft model's id of a target token; None if there is no single such token."""
     vocabulary = seq.about(DRAFT).vocabulary
     if vocabulary is None:
         return token
