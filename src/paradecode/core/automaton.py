@@ -84,9 +84,7 @@ class TokenAutomaton:
 
 
 class AutomatonMatcher:
-    """A matcher (see :class:`paradecode.core.constraint.Matcher`) that stores a state of the
-    automaton.
-    """
+    """A matcher (see :class:`paradecode.core.constraint.Matcher`) over an automaton's states."""
 
     def __init__(self, automaton: TokenAutomaton, ends: Sequence[int]) -> None:
         self._automaton, self._ends = automaton, np.array(sorted(ends), np.int32)

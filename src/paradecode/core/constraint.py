@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 
 class Constraint(Protocol):
-    """A set of allowed texts, compiled for a vocabulary. It has no state, so requests can share
-    it.
-    """
+    """A set of allowed texts, compiled for a vocabulary. It is stateless: requests can share it."""
 
     @property
     def vocab_size(self) -> int:

@@ -154,9 +154,7 @@ class TokenSequence(Protocol):
         """
 
     def room_for(self, model: str) -> int:
-        """Return the number of tokens that fit into another model's cache after the committed
-        ones.
-        """
+        """Return the number of tokens that still fit into another model's cache."""
 
     @property
     def room(self) -> int:
@@ -201,9 +199,7 @@ class TokenSequence(Protocol):
         """
 
     def adopt(self, child: TokenSequence) -> None:
-        """Replace this sequence's tokens and cache by the tokens and cache of the fork
-        ``child``.
-        """
+        """Take over the tokens and the cache of the fork ``child``, in place of the own ones."""
 
     def release(self) -> None:
         """Give back the cache pages of a fork. Its tokens stay, but it can run nothing more."""
@@ -224,9 +220,7 @@ class Attend(Enum):
 
 @dataclass(frozen=True)
 class BlockCausal:
-    """Each row attends to the rows of its own block of ``size`` positions and of all earlier
-    blocks.
-    """
+    """Each row attends to the rows of its own block of ``size`` positions and of earlier blocks."""
 
     size: int
 

@@ -171,8 +171,7 @@ class DraftPace:
 
 @dataclass(frozen=True)
 class Masks:
-    """The rows on which a head drafts: the last token, then mask tokens. They attend to one
-    another.
+    """The rows on which a head drafts: the last token, then masks. They attend to one another.
 
     The keys and values of committed rows are computed from the target's hidden states only. The
     first block reads ``token`` alone.

@@ -41,8 +41,7 @@ _books = threading.Lock()
 
 
 class MonitorApart(AttributesExist):
-    """A monitor that asks another process; see
-    :class:`paradecode.constraints.python.masks.Monitor`.
+    """A :class:`paradecode.constraints.python.masks.Monitor` that asks another process.
 
     The process is started when it is needed, and started again if it had to make room for others.
 
