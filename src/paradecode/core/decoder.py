@@ -69,7 +69,7 @@ class ModelFacts:
         eos_tokens: token ids that end a text.
         context_length: largest number of positions.
         name: the model's name; may be empty.
-        gives_attention: True if its forwards can return attention weights.
+        gives_attention: True if its forward passes can return attention weights.
         window: the narrowest attention window of its layers, or 0. Keys before the window are
             freed.
     """
@@ -209,7 +209,7 @@ class TokenSequence(Protocol):
 
 
 class Attend(Enum):
-    """The new rows that each new row of a forward attends to.
+    """The new rows that each new row of a forward pass attends to.
 
     Every row also attends to the visible cached slots.
     """
@@ -226,7 +226,7 @@ class BlockCausal:
 
 
 class Store(Enum):
-    """The place where a forward stores the keys and values of its ``tokens``."""
+    """The place where a forward pass stores the keys and values of its ``tokens``."""
 
     COMMIT = "commit"
     """Append the rows to the cache. Their tokens must be the sequence's own next tokens."""
@@ -241,10 +241,10 @@ class Overwrite:
     The old content of a slot is replaced in the layers that run. A committed row that ran through
     some layers can therefore run through other layers later.
 
-    Slots after the committed rows may be written too. A later forward attends to such a slot only
-    if ``Forward.visible`` names it. While such a slot has a row, no more tokens can be committed to
-    this cache. A draft takes the slots that it needs, and their old content is lost. While the
-    cache has a draft, only committed rows can be replaced.
+    Slots after the committed rows may be written too. A later forward pass attends to such a slot
+    only if ``Forward.visible`` names it. While such a slot has a row, no more tokens can be
+    committed to this cache. A draft takes the slots that it needs, and their old content is lost.
+    While the cache has a draft, only committed rows can be replaced.
 
     Attributes:
         slots: int32 [K], distinct, one for each row; a row with slot -1 is not stored.
@@ -255,7 +255,7 @@ class Overwrite:
 
 @dataclass(frozen=True, eq=False)
 class Denoise:
-    """Declares the rows of a forward to be a canvas of a model that refines random tokens.
+    """Declares the rows of a forward pass to be a canvas of a model that refines random tokens.
 
     Such a model reads the canvas together with its own guess from the previous step.
 
@@ -273,8 +273,8 @@ class Forward:
     A row is one position: its token goes in, and keys, values and logits come out. Tree rows follow
     the last committed token, and each row attends to its ancestors. Tree rows are stored
     *tentatively*: the next commit keeps the rows of the committed tokens and drops all others. A
-    draft model that grows its tree level by level runs one forward for each level; ``under`` says
-    to which earlier rows the new nodes are attached.
+    draft model that grows its tree level by level runs one forward pass for each level; ``under``
+    says to which earlier rows the new nodes are attached.
 
     Attributes:
         tokens: int32 [K] token ids; may be empty when there is a tree.
@@ -342,14 +342,14 @@ class Forward:
     def sequential(self) -> bool:
         """True if ``tokens`` only continue the text, like the tokens of a prompt.
 
-        Such tokens can be split over several forwards, and the last forward has the tree. All
+        Such tokens can be split over several forward passes, and the last forward has the tree. All
         fields except the ones in ``_OF_ANY`` then have their defaults.
         """
         return all(getattr(self, name) is default for name, default in _SEQUENTIAL)
 
 
 _OF_ANY = {"tokens", "tree", "under", "places", "given", "hidden", "layers", "model", "on"}
-"""Fields that may differ from their defaults in a sequential forward."""
+"""Fields that may differ from their defaults in a sequential forward pass."""
 _SEQUENTIAL = [
     (entry.name, entry.default) for entry in fields(Forward) if entry.name not in _OF_ANY
 ]
@@ -357,7 +357,7 @@ _SEQUENTIAL = [
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Run a forward of the target, and meanwhile a generator that runs another model.
+    """Run a forward pass of the target, and meanwhile a generator that runs another model.
 
     The reply is a pair: the forward's reply, and the return value of ``meanwhile``. They run at the
     same time if the models have threads of their own, and otherwise one after the other.
@@ -413,8 +413,8 @@ class Reply:
         logits: one row for each requested row, in the requested order.
         hidden: layer index -> float32 [K + M, hidden size].
         attention: layer index -> float32 [A, heads, V + K + M]: the attention weights of each
-            requested row, first over the ``visible`` slots, and then over the forward's rows in
-            order of position.
+            requested row, first over the ``visible`` slots, and then over the forward pass's rows
+            in order of position.
     """
 
     logits: Logits

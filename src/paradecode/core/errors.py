@@ -90,7 +90,7 @@ class DecoderError(ParadecodeError):
 
 
 class BackendError(ParadecodeError):
-    """A forward failed or returned unusable numbers."""
+    """A forward pass failed or returned unusable numbers."""
 
 
 class BackendLost(BackendError):

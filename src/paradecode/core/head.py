@@ -244,8 +244,8 @@ class Head:
             the state itself is used.
         to_target: int32 [V], the target's token ids of the head's tokens, ascending; None: the same
             ids.
-        mask: for a head that drafts in one forward: the features [1, F] and the token id of the
-            rows after the last committed one. None drafts one level after the other.
+        mask: for a head that drafts in one forward pass: the features [1, F] and the token id of
+            the rows after the last committed one. None drafts one level after the other.
         masks: for a head that drafts on mask tokens.
         prompts: float32 [m, width], embeddings of rows in the target's own forward (PPD).
         transfers: for rows that enter the target's forward after the layers ``taps``, which ascend

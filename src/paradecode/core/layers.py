@@ -1,4 +1,4 @@
-"""Types for the layers that a forward runs: whole layers or halves of them."""
+"""Types for the layers that a forward pass runs: whole layers or halves of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Layer = Union[int, Half]
 """A whole layer, by its index, or one half of a layer."""
 
 Layers = tuple[Layer, ...]
-"""Layers that a forward runs, in this order.
+"""Layers that a forward pass runs, in this order.
 
 ``l`` is the same computation as ``Half(l, "attention"), Half(l, "mlp")``.
 """

@@ -1,6 +1,6 @@
 """Finds the ancestors of each row, whose path the layers with a recurrent state follow.
 
-A row is one position in a forward, or one cached position.
+A row is one position in a forward pass, or one cached position.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Data with which a backend decodes several steps in one call, without running the method.
 
-The backend may run draft, forward, coupled verification and commit many times in one call, for all
-sequences of a batch. It makes the same tokens as the methods' own loops, and drafts by the same
+The backend may run draft, forward pass, coupled verification and commit many times in one call, for
+all sequences of a batch. It makes the same tokens as the methods' own loops, and drafts by the same
 rules. The native core does this in csrc/steps.cpp.
 """
 
@@ -73,7 +73,7 @@ class Lookup:
     Attributes:
         shortest, longest: smallest and largest length, in tokens, of the n-grams that are looked
             up.
-        most: largest number of draft tokens in one forward.
+        most: largest number of draft tokens in one forward pass.
         patience: see :class:`BudgetState`.
         table: n-gram table that drafts tokens where nothing can be copied, or None.
         read: returns the method's present state.

@@ -31,7 +31,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class CanvasStep:
-    """The decisions of one forward on a canvas. Offsets count from the first output token.
+    """The decisions of one forward pass on a canvas. Offsets count from the first output token.
 
     Attributes:
         offsets, tokens, confidences: one entry for each decided position, ascending by offset.
@@ -76,7 +76,7 @@ class Step:
 
 
 class Commit(NamedTuple):
-    """A piece of an output, with the forward that decided it.
+    """A piece of an output, with the forward pass that decided it.
 
     Attributes:
         forward: number of the target forward, from 1; 0 if the tokens existed before the first.
@@ -91,7 +91,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True)
 class DraftCounts:
-    """Counts of target forwards and of draft tokens.
+    """Counts of target forward passes and of draft tokens.
 
     Attributes:
         forwards: target forwards; all chunks of a prefill count as one.
@@ -129,7 +129,7 @@ class DraftCounts:
 
 @dataclass(frozen=True)
 class Stats(DraftCounts):
-    """Counts and wall-clock times of one request; a forward's time is shared by its batch.
+    """Counts and wall-clock times of one request; a forward pass's time is shared by its batch.
 
     Attributes:
         generated: tokens of the output.

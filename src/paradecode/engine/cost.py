@@ -1,4 +1,4 @@
-"""Measured costs of forwards on this machine, and the present load of the engine.
+"""Measured costs of forward passes on this machine, and the present load of the engine.
 
 The native core reads a cost curve in the same way in ``csrc/costs.cpp``.
 """
@@ -31,9 +31,9 @@ FULL_CONTEXTS, FULL_REPEATS = (64, 300, 1500), 25
 ENOUGH_REPEATS, LONG = 12, 10.0
 """A slow measurement stops early: after this many repeats, once it has taken this many seconds."""
 MANY_ROWS = 16
-"""Forwards of more rows than this get a quarter of the repeats, because they take long."""
+"""Forward passes of more rows than this get a quarter of the repeats, because they take long."""
 OVERHEAD = 8e-5, 8e-5, 6e-5
-"""Seconds of a step outside of the forward, if methods make the step in Python.
+"""Seconds of a step outside of the forward pass, if methods make the step in Python.
 
 The numbers are for the step itself, for each sequence, and for a sequence's draft.
 """
@@ -48,7 +48,7 @@ STEP = 32
 
 @dataclass(frozen=True)
 class CostCurve:
-    """Seconds of a forward as a function of its rows and of the context that they attend to.
+    """Seconds of a forward pass as a function of its rows and of the context that they attend to.
 
     Attributes:
         rows, contexts: the grid of measured sizes, ascending; contexts are in tokens.
@@ -60,7 +60,7 @@ class CostCurve:
     seconds: tuple[tuple[float, ...], ...]
 
     def at(self, rows: int, context: int) -> float:
-        """Return the seconds of a forward by linear interpolation between the grid's points.
+        """Return the seconds of a forward pass by linear interpolation between the grid's points.
 
         Beyond the grid the last slope continues. The context is rounded down to a multiple of 32
         tokens.
@@ -107,7 +107,7 @@ class Load:
     """The number of sequences and rows in the engine's current target steps, and measured costs.
 
     Attributes:
-        curve: measured cost of a forward of the target, or None.
+        curve: measured cost of a forward pass of the target, or None.
         others: measured costs of the other models, by name.
         sequences, rows: numbers of sequences and rows in the last step's target forwards. A request
             without a target forward in that step, because its draft model ran or it arrived later,
@@ -123,7 +123,7 @@ class Load:
 
     @property
     def overhead(self) -> float:
-        """The seconds of a step outside of its forwards."""
+        """The seconds of a step outside of its forward passes."""
         return OVERHEAD[0] + OVERHEAD[1] * self.sequences
 
     def of_step(self, model: str, rows: int, context: int) -> float:
@@ -140,8 +140,8 @@ class Load:
         """Return the seconds of a step in which one sequence has ``rows`` rows; None if unmeasured.
 
         Args:
-            before: number of this sequence's rows in the last target forward. The rows of other
-                sequences are assumed to stay the same.
+            before: number of this sequence's rows in the last target forward pass. The rows of
+                other sequences are assumed to stay the same.
             length: number of the sequence's tokens that the rows attend to.
         """
         if model != TARGET:
@@ -161,7 +161,7 @@ def measure(
     repeats: int = FULL_REPEATS,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> CostCurve:
-    """Measure forwards of one sequence, and return their cost curve.
+    """Measure forward passes of one sequence, and return their cost curve.
 
     This overwrites the backend's keys and values, so call it while the engine is idle.
 
@@ -288,13 +288,13 @@ def probe(config: ModelConfig, count: int, context: int) -> Span:
 # A correction of the measured cost curve by the times of later forwards.
 
 LEVEL, SHAPE = 0.1, 0.01
-"""Weights with which a forward's deviation changes the curve.
+"""Weights with which a forward pass's deviation changes the curve.
 
 They are exponents for all points, and for the points next to the forward's number of rows. Higher
 values follow the machine faster, but also its fluctuations.
 """
 MOST = 2.0
-"""The largest factor by which a forward counts as slower or faster than expected.
+"""The largest factor by which a forward pass counts as slower or faster than expected.
 
 It limits the effect of other programs that run at the same time.
 """
@@ -306,7 +306,7 @@ A higher value makes new curves less often.
 
 
 class CostCorrection:
-    """Corrects a measured cost curve by the seconds that later forwards take.
+    """Corrects a measured cost curve by the seconds that later forward passes take.
 
     The machine may have been busy when the curve was measured, and the speeds of its memory and its
     arithmetic change separately. So each point of the grid has a factor. A forward changes the
@@ -323,7 +323,7 @@ class CostCorrection:
         self._used = list(self._shape)
 
     def observe(self, forwards: Iterable[tuple[int, float]], context: int) -> CostCurve:
-        """Update the curve by measured forwards, and return the new curve.
+        """Update the curve by measured forward passes, and return the new curve.
 
         Args:
             forwards: (rows, seconds) of each forward.

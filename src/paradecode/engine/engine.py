@@ -117,7 +117,7 @@ class Engine(Resources):
 
     @uninterrupted
     def step(self) -> list[LiveSequence]:
-        """Run one step: at most one packed forward for each model and selection of layers.
+        """Run one step: at most one packed forward pass for each model and selection of layers.
 
         Returns:
             The sequences that have new output or have ended.
@@ -269,7 +269,7 @@ class Engine(Resources):
         self, group: list[PendingForward], rows: Mapping[str, int], ran: Counter[KVCache],
         overlaps: Sequence[PendingOverlap] = (),
     ) -> None:  # fmt: skip
-        """Run a packed forward, and meanwhile the generators of its overlaps."""
+        """Run a packed forward pass, and meanwhile the generators of its overlaps."""
 
         def sides(going: Callable[[], bool]) -> None:
             run_sides(overlaps, lambda asked: self._run(asked, rows_by_owner(asked), ran), going)
@@ -281,7 +281,7 @@ class Engine(Resources):
     def _chosen(
         self, forwards: list[PendingForward], asked: Mapping[str, int]
     ) -> list[tuple[PendingForward, int]]:
-        """Choose the forwards that run in this step, and the number of rows of each.
+        """Choose the forward passes that run in this step, and the number of rows of each.
 
         Args:
             asked: request owner -> rows of all the owner's forwards in this step.
@@ -297,8 +297,8 @@ class Engine(Resources):
     def _apply(self, changed: list[LiveSequence]) -> None:
         """Run small networks, each once for all sequences that request it, until none is left.
 
-        They run before the models' forwards. So a sequence that drafts with a head can verify its
-        draft in the same forward of the target as the other sequences.
+        They run before the models' forward passes. So a sequence that drafts with a head can verify
+        its draft in the same forward of the target as the other sequences.
         """
         while asking := [live for live in self.running if live.applies]:
             groups: dict[Network | Head, list[PendingApply]] = {}

@@ -1,6 +1,6 @@
 """Pending requests of methods: they become spans of a backend, and its results become replies.
 
-A row is one position in a forward: its token goes in, and keys, values and logits come out.
+A row is one position in a forward pass: its token goes in, and keys, values and logits come out.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from paradecode.engine.lowering import checked, span_of
 from paradecode.engine.sequence import LiveSequence
 
 Results = tuple[Sequence["SpanResult | Exception"], float]
-"""The result of a packed forward for each span, and the seconds that the forward took."""
+"""The result of a packed forward pass for each span, and the seconds that the forward took."""
 Run = Callable[[], Results]
 
 
 class PendingForward:
-    """A requested :class:`Forward`. A long prompt takes several forwards of the backend.
+    """A requested :class:`Forward`. A long prompt takes several forward passes of the backend.
 
     Args:
         owner: the sequence whose method made the request.
@@ -64,7 +64,7 @@ class PendingForward:
     def drafts(self) -> bool:
         """True if this forward only drafts: it runs another model, or layers that store nothing.
 
-        A forward that only reads attention weights is the target's own work.
+        A forward pass that only reads attention weights is the target's own work.
         """
         f = self.forward  # ``layers=()`` runs the LM head alone.
         stores = len(f.tokens) > 0 and f.store is not Store.NONE
@@ -73,12 +73,12 @@ class PendingForward:
 
     @property
     def divisible(self) -> bool:
-        """True if the rows may be split over several forwards."""
+        """True if the rows may be split over several forward passes."""
         f = self.forward
         return len(f.tokens) - self.done > 1 and f.sequential and not self.cache.joins(f)
 
     def part(self, rows: int) -> Forward:
-        """Return the forward of the next ``rows`` rows: all remaining rows, or only tokens."""
+        """Return the forward pass of the next ``rows`` rows: all remaining rows, or only tokens."""
         if rows >= self.rows and self.done == 0:
             return self.forward
         left = len(self.forward.tokens) - self.done
@@ -110,7 +110,7 @@ class PendingForward:
         return span
 
     def receive(self, part: Forward, result: SpanResult) -> None:
-        """Record the result of a forward that ran ``part``."""
+        """Record the result of a forward pass that ran ``part``."""
         history = self.sequence.tokens_for(part.model)
         self.cache.record(part, self._tentative, history, result.hidden)
         self.done += len(part.tokens)
@@ -169,7 +169,7 @@ def run_together(
     ran: Counter[KVCache],
     around: Callable[[Run], Results] | None = None,
 ) -> int:
-    """Run the given rows of all forwards in one packed forward, and record the results.
+    """Run the given rows of all forward passes in one packed forward, and record the results.
 
     Args:
         batch: forwards, each with the number of rows to run.
@@ -218,7 +218,7 @@ def run_together(
 
 
 def _timed(backend: Backend, spans: Sequence[Span]) -> Results:
-    """Run the forward; return the result of each span, and the seconds."""
+    """Run the forward pass; return the result of each span, and the seconds."""
     started = time.perf_counter()
     try:
         results: Sequence[SpanResult | Exception] = backend.forward(spans)
@@ -302,7 +302,7 @@ class PendingOverlap:
         return side is not None and (side.reply is not None or side.error is not None)
 
     def go_on(self) -> None:
-        """Resume ``meanwhile`` with the reply of its forward."""
+        """Resume ``meanwhile`` with the reply of its forward pass."""
         assert self.side is not None
         if self.side.error is not None:
             self._fail(self.side.error)
@@ -350,8 +350,8 @@ def run_sides(
 ) -> None:  # fmt: skip
     """Run the ``meanwhile`` generators while ``going()`` returns True.
 
-    ``going()`` returns whether the target's forward still runs. The next step continues generators
-    that have not ended.
+    ``going()`` returns whether the target's forward pass still runs. The next step continues
+    generators that have not ended.
     """
     while going():
         asked = [overlap.side for overlap in overlaps if overlap.side is not None]

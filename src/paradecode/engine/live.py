@@ -80,7 +80,7 @@ class Live:
 
     @property
     def beside(self) -> list[PendingOverlap]:
-        """The overlaps that may continue while a forward of the target runs."""
+        """The overlaps that may continue while a forward pass of the target runs."""
         if self._handoff is not None:  # A slow method would delay all others.
             return []
         return [overlap for overlap in self.overlaps if overlap.forward.reply is None]
@@ -220,7 +220,7 @@ class Live:
         return PendingForward(request, self.sequence, self._member(request.on or self.sequence))
 
     def _check_conflicts(self) -> None:
-        """Raise DecoderError if two concurrent forwards write to the same cache."""
+        """Raise DecoderError if two concurrent forward passes write to the same cache."""
         writers = [
             id(pending.cache)
             for pending in self.forwards

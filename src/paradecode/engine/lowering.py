@@ -1,4 +1,4 @@
-"""Translates a method's forward into a backend's span, and checks it.
+"""Translates a method's forward pass into a backend's span, and checks it.
 
 A row is one position in a forward: its token goes in, and keys, values and logits come out.
 """
@@ -52,7 +52,7 @@ def mask_of(
     Args:
         at: int32 [K], positions of the ``tokens`` rows.
         held: T, the number of tentative rows in the cache.
-        tentative: the tree of all tentative rows, with the forward's tree at its end.
+        tentative: the tree of all tentative rows, with the forward pass's tree at its end.
     """
     count, drafted = len(at), len(forward.tree)
     rows, width = count + drafted, held if drafted else 0
@@ -83,8 +83,8 @@ def _among(
 def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tuple[Span, TokenTree]:
     """Return the span that a backend runs for ``forward``, and the tentative rows after it.
 
-    This takes the pages that the forward will write. Nothing else of the cache changes before the
-    forward has succeeded and is recorded.
+    This takes the pages that the forward pass will write. Nothing else of the cache changes before
+    the forward has succeeded and is recorded.
 
     Args:
         history: int32 [n], the sequence's committed tokens.
@@ -269,7 +269,7 @@ _INDICES = ("tokens", "under", "places", "positions", "visible", "logits", "atte
 
 
 def checked(forward: Forward) -> Forward:
-    """Return the forward with its fields in the types that the engine relies on.
+    """Return the forward pass with its fields in the types that the engine relies on.
 
     Raises:
         InvalidInput, DecoderError: if a field has an unusable value.

@@ -27,7 +27,7 @@ SECONDS = 0.02
 A higher value makes new requests and cancellations wait longer.
 """
 OVERHEAD = 2e-5, 3e-5, 2e-5
-"""Seconds of a step outside of the forward, if the backend makes the step.
+"""Seconds of a step outside of the forward pass, if the backend makes the step.
 
 The numbers are for the step itself, for each sequence, and for a sequence's draft. They were
 estimated from batches of 1 to 64 sequences.
@@ -117,7 +117,7 @@ def make_steps(
 
     Args:
         spare: request owner -> draft rows that a step may have for the owner's sequences.
-        correction: corrects the load's curve by the times of the forwards.
+        correction: corrects the load's curve by the times of the forward passes.
     """
     for pending in waiting:
         try:

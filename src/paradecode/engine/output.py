@@ -1,6 +1,6 @@
 """The output of a request: its tokens and text, its end, and the results for callers.
 
-:class:`Origins` records which forward decided each token, and the canvas after the output.
+:class:`Origins` records which forward pass decided each token, and the canvas after the output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paradecode.models.text_stream import NewTextStream, OutputText
 
 
 class Origins:
-    """Records which forward decided each token of one output, by following its trace.
+    """Records which forward pass decided each token of one output, by following its trace.
 
     Args:
         there: number of tokens with which a resumed output begins.
@@ -180,7 +180,7 @@ class LiveOutput:
             self.state = State.RUNNING
 
     def scored(self, tree: TokenTree, tokens: int, share: float = 1.0) -> None:
-        """Count a target forward over ``tokens`` rows, and the draft that it scored.
+        """Count a target forward pass over ``tokens`` rows, and the draft that it scored.
 
         Args:
             share: the share of the layers that ran, from 0 to 1.
@@ -196,8 +196,8 @@ class LiveOutput:
     def take(self) -> list[Commit]:
         """Return the pieces of text and tokens that became certain since the last call, in order.
 
-        Together they are the new tokens and the new text. A forward has several pieces if another
-        forward decided the tokens between them, or if some of its text was held back.
+        Together they are the new tokens and the new text. A forward pass has several pieces if
+        another forward decided the tokens between them, or if some of its text was held back.
         """
         forwards, known = self._followed().forwards, self._taken
         tokens = self.tokens[self.prompt_length + known :].tolist()

@@ -17,7 +17,7 @@ from paradecode.engine.request import GenerationRequest, token_ids
 from paradecode.models.config import ModelConfig
 
 ROWS = 128
-"""Number of rows of one forward.
+"""Number of rows of one forward pass.
 
 Each row may have logits over the whole vocabulary, so a higher number takes more memory.
 """
@@ -141,7 +141,7 @@ def unit_means(readers: Sequence[PromptReader]) -> NDArray[np.float32]:
 # A reader that scores many continuations of one context in the same forwards.
 
 MOST_TOKENS = 512
-"""Largest number of tokens of one candidate; all of its rows must fit into one forward."""
+"""Largest number of tokens of one candidate; all of its rows must fit into one forward pass."""
 
 
 class CandidateReader(OneUse):
@@ -149,9 +149,9 @@ class CandidateReader(OneUse):
 
     The prompt is the context and is read once. All candidates follow it at the same positions. A
     candidate attends to the context and its own earlier tokens, but to no other candidate, so its
-    scores equal the scores of a separate forward. This is the packing of Uni-Encoder (Song et al.
-    2021, arXiv 2106.01263) for a causal model. No row of a candidate is stored. The object is its
-    own factory.
+    scores equal the scores of a separate forward pass. This is the packing of Uni-Encoder (Song et
+    al. 2021, arXiv 2106.01263) for a causal model. No row of a candidate is stored. The object is
+    its own factory.
 
     Args:
         candidates: int32 token ids of each candidate, at least one.

@@ -45,7 +45,7 @@ class Limits:
 
     Attributes:
         batch: largest number of sequences that run at the same time.
-        step_tokens: largest number of rows of one packed forward; longer prompts are split.
+        step_tokens: largest number of rows of one packed forward pass; longer prompts are split.
         kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
         draft_tokens: slots reserved for the tentative rows of each running sequence.
         learned_bytes: largest size in bytes of all data that methods learned from all tenants,
@@ -70,7 +70,7 @@ class Resources:
     """The models with their pages, and data that is measured or learned across requests.
 
     Args:
-        curve: measured cost of a target forward here; without it methods verify all that they
+        curve: measured cost of a target forward pass here; without it methods verify all that they
             draft.
         measured: True loads the cost curve of each model, or measures it if none is saved. The
             target's curve is then corrected while the engine runs.

@@ -1,4 +1,4 @@
-"""Decides which requests are admitted, and which rows run in the next forward.
+"""Decides which requests are admitted, and which rows run in the next forward pass.
 
 Each request has an owner (``request.owner``), such as a tenant. Owners take turns. A row is one
 position in a forward.
@@ -194,7 +194,7 @@ def spare_rows(sequences: Sequence[LiveSequence], budget: int, cost: Seconds) ->
 def shared_out(
     calls: Sequence[PendingForward], budget: int, least: int, cost: Seconds, debts: dict[str, int]
 ) -> list[tuple[PendingForward, int]]:
-    """Choose the forwards that run now and the rows of each: first by request owner, then by
+    """Choose the forward passes that run now and the rows of each: first by request owner, then by
     forward.
 
     An owner with few rows does not wait for the many rows of another owner (:func:`room_for`). The
@@ -244,7 +244,7 @@ def share_out(calls: Iterable[PendingForward], budget: int) -> list[tuple[Pendin
 
     Steps of running sequences (a token, a draft to verify, a block of a canvas) come first and are
     never split, because they have few rows and a caller waits for each. The rest of the budget goes
-    to prompts, which can be split. At least one forward always runs. No forward waits forever:
+    to prompts, which can be split. At least one forward pass always runs. No forward waits forever:
     steps that were left out go first the next time, and prompts that waited long get a share of the
     budget before the steps.
     """

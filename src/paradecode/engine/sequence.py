@@ -283,7 +283,7 @@ class LiveSequence(LiveOutput):
 
     @property
     def regular(self) -> bool:
-        """True if the next steps are plain forwards of the target, without penalties, bans or
+        """True if the next steps are plain forward passes of the target, without penalties, bans or
         biases.
 
         Other models may have read some of the text, but have no undecided draft.

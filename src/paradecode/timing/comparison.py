@@ -35,8 +35,8 @@ class Comparison:
     Attributes:
         spec: spec of the method.
         plain, made: answers of plain decoding, and of the method, in the order of the prompts.
-        bounded: True if the number of forwards bounds the speed-up, because the method verifies
-            every token.
+        bounded: True if the number of forward passes bounds the speed-up, because the method
+            verifies every token.
     """
 
     spec: Spec
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def suspicious(self) -> bool:
-        """True if the forwards after the first commits do not explain the speed-up."""
+        """True if the forward passes after the first commits do not explain the speed-up."""
         forwards = sum(answer.stats.forwards - 1 for answer in self.made)
         return self.bounded and is_suspicious(self.over, _later(self.made), forwards)
 

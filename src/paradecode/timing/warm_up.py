@@ -1,10 +1,10 @@
 """Does one-off work before a clock runs, so that it is not timed.
 
-The first forwards of a process allocate memory, start threads, load weights, and build objects for
-later forwards. The first draft of a method reads tables and packs heads. The first measurement
-would seem slower by this time. It is often plain decoding, and then all other methods look faster
-than they are. A benchmark begins with :func:`warm_up`, or with :func:`until` for an engine in
-another process.
+The first forward passes of a process allocate memory, start threads, load weights, and build
+objects for later forwards. The first draft of a method reads tables and packs heads. The first
+measurement would seem slower by this time. It is often plain decoding, and then all other methods
+look faster than they are. A benchmark begins with :func:`warm_up`, or with :func:`until` for an
+engine in another process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from paradecode.prompts import encoder
 TOKENS = 80
 """Number of tokens of plain greedy decoding.
 
-The first forwards touch the weights and the first pages of the K/V cache. More tokens also warm up
-costs that appear later, and take longer.
+The first forward passes touch the weights and the first pages of the K/V cache. More tokens also
+warm up costs that appear later, and take longer.
 """
 FIRST_DRAFTS = 32
 """Number of tokens that each method decodes. Its first draft may load tables or pack a head."""
@@ -35,7 +35,7 @@ def warm_up(
 ) -> None:
     """Decode a special prompt: 80 tokens with plain greedy decoding, then 32 with each method.
 
-    A canvas has 32 positions in both cases, because its forwards have many rows.
+    A canvas has 32 positions in both cases, because its forward passes have many rows.
 
     Each method is a tenant of its own, so the measured requests do not profit from the warm-up.
 

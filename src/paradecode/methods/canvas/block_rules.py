@@ -29,7 +29,7 @@ class Blocks:
         self.block_length = block_length
 
     def window(self, canvas: Canvas) -> Window:
-        """Return the window of the next forward. The window must contain a masked position."""
+        """Return the window of the next forward pass. The window must contain a masked position."""
         raise NotImplementedError
 
     def narrow(self, view: View) -> Window:
@@ -74,9 +74,9 @@ class Lead(FixedBlocks):
     """Fixed blocks; the first position of each of the model's blocks is decided first, and alone.
 
     This is the sampler of Fast-dLLM v2 (arXiv 2509.26328). The logits of its model are shifted by
-    one position: the forward that computes a finished block from its final tokens also predicts the
-    first position of the next block. In all other blocks, and for all other models, this rule is
-    the same as ``fixed``.
+    one position: the forward pass that computes a finished block from its final tokens also
+    predicts the first position of the next block. In all other blocks, and for all other models,
+    this rule is the same as ``fixed``.
     """
 
     def window(self, canvas: Canvas) -> Window:
@@ -147,10 +147,10 @@ def read_tokens(text: str) -> np.ndarray:
 class Adaptive(Blocks):
     """AdaBlock (arXiv 2509.26432): a block ends with the most confident delimiter just ahead.
 
-    The first forward of a block proposes tokens for the next positions of the output. Among the
-    proposed delimiters (``delimiters``), the most confident one ends the block if its confidence is
-    at least ``threshold``. If it is below, the block has ``block_length`` positions. The same
-    forward also commits the first tokens of the block.
+    The first forward pass of a block proposes tokens for the next positions of the output. Among
+    the proposed delimiters (``delimiters``), the most confident one ends the block if its
+    confidence is at least ``threshold``. If it is below, the block has ``block_length`` positions.
+    The same forward also commits the first tokens of the block.
 
     ``ahead`` is the share of the whole output in which delimiters are looked for, as in the paper's
     code. (In the paper's algorithm it is a share of the decided positions.) In a block-causal model

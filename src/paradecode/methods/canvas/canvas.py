@@ -1,4 +1,4 @@
-"""The canvas of a request, a policy's view of one forward, and the policy's decision."""
+"""The canvas of a request, a policy's view of one forward pass, and the policy's decision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Canvas:
             up the last block of a block-causal model.
         origin: where blocks of fixed length begin: at P, or in a block-causal model at the start of
             the block that contains P.
-        steps: number of forwards so far.
+        steps: number of forward passes so far.
         stops: token ids that end the text.
         layers, heads, vocab_size: sizes of the model.
         gives_attention: True if the model's forwards can return attention weights.
@@ -197,7 +197,8 @@ class Progress:
     """Counts of a request's steps and masks.
 
     Attributes:
-        steps: forwards that the user plans for the whole canvas; by default one for each mask.
+        steps: forward passes that the user plans for the whole canvas; by default one for each
+            mask.
         step: number of forwards before this one.
         block_step: number of earlier forwards of this block.
         masks: number of masked positions of the canvas when decoding began.
@@ -215,7 +216,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The predictions of one forward for K positions; row k predicts ``positions[k]``.
+    """The predictions of one forward pass for K positions; row k predicts ``positions[k]``.
 
     Attributes:
         canvas: the canvas before the decision; policies read it and never change it.
@@ -288,7 +289,7 @@ class View:
         return np.searchsorted(self.positions, positions)
 
     def within(self, window: Window) -> View:
-        """Return a view of the same forward with another window."""
+        """Return a view of the same forward pass with another window."""
         inside = (self.positions >= window.start) & (self.positions < window.end)
         return replace(self, window=window, eligible=inside & self.canvas.masked[self.positions])
 
@@ -316,7 +317,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A policy's decision after a forward: the positions that change, and their tokens.
+    """A policy's decision after a forward pass: the positions that change, and their tokens.
 
     Attributes:
         commit: masked, observed positions. If ``commit`` and ``revoke`` are empty, the most

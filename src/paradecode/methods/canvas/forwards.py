@@ -22,7 +22,7 @@ from paradecode.methods.canvas.feasible import Marks, Positions, Tokens
 
 
 def forward_of(canvas: Canvas, plan: RowPlan, positions: Positions) -> Forward:
-    """Return the forward of a plan. Its logits [K, V] predict ``positions`` int64 [K].
+    """Return the forward pass of a plan. Its logits [K, V] predict ``positions`` int64 [K].
 
     Raises:
         DecoderError: if the plan contradicts the canvas.
@@ -55,8 +55,8 @@ def ordered(
     attends to the tokens to its left and to itself, but not to other masks.
 
     In a model with shifted logits, the row to the left of a masked position predicts it. The
-    forward has one more such row for each mask, with the token to the left, or with a mask where
-    that token is unknown. The added row does not attend to the row of ``known`` at the same
+    forward pass has one more such row for each mask, with the token to the left, or with a mask
+    where that token is unknown. The added row does not attend to the row of ``known`` at the same
     position. (It does if that row is cached, because all rows attend to the cache.)
     """
     at, count = np.concatenate([known, asked - canvas.shift]), len(known)
@@ -97,7 +97,7 @@ def _attention(canvas: Canvas) -> Attend | BlockCausal:
 # Several canvases in one forward.
 
 MOST_ROWS = 4096
-"""The most rows that the canvases of one forward have together.
+"""The most rows that the canvases of one forward pass have together.
 
 The attention mask of the forward is square: its memory grows with the square of this number.
 """
@@ -106,7 +106,7 @@ The attention mask of the forward is square: its memory grows with the square of
 def run_branches(
     forwards: Sequence[Forward], tree: bool = True
 ) -> Generator[Forward | list[Forward], Any, list[Logits]]:
-    """Run the forwards of several canvases together, and return the logits of each.
+    """Run the forward passes of several canvases together, and return the logits of each.
 
     Only the first forward stores keys and values.
 
@@ -161,7 +161,7 @@ def together(forwards: Sequence[Forward]) -> Forward:
 
 
 def _among(forward: Forward) -> NDArray[np.bool_]:
-    """Return bool [K, K]: entry (i, j) is True if row i of the forward attends to row j."""
+    """Return bool [K, K]: entry (i, j) is True if row i of the forward pass attends to row j."""
     at, attend = _positions(forward), forward.attend
     if isinstance(attend, BlockCausal):
         at = at // attend.size

@@ -38,7 +38,7 @@ from paradecode.methods.parts import (
 )
 
 PATIENCE = 16
-"""The number of forwards allowed for each canvas position, unless the loop allows more."""
+"""The number of forward passes allowed for each canvas position, unless the loop allows more."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Unmask:
     Args:
         block_length: positions of a block, for block rules; 0 takes the model's block length, or
             32.
-        steps: number of forwards planned for the whole canvas; 0 plans one for each mask.
+        steps: number of forward passes planned for the whole canvas; 0 plans one for each mask.
 
     Attributes:
         canvas: the request's canvas; it exists from :meth:`begin` on.
@@ -63,7 +63,7 @@ class Unmask:
 
     @property
     def patience(self) -> int:
-        """The number of forwards that are allowed for each canvas position.
+        """The number of forward passes that are allowed for each canvas position.
 
         A request that needs more forwards fails, because its policy probably never ends.
         """
@@ -97,19 +97,19 @@ class Unmask:
         return window, self.cache.plan(self.canvas, window)
 
     def look(self, window: Window, plan: RowPlan) -> Generator[Forward, Any, View]:
-        """Run a planned forward, and return a view of the model's predictions."""
+        """Run a planned forward pass, and return a view of the model's predictions."""
         forward, positions = self.ask(window, plan)
         reply = yield from plan.run(forward)
         self.store(plan)
         return self.read(window, plan.refresh, positions, reply.logits)
 
     def ask(self, window: Window, plan: RowPlan) -> tuple[Forward, Positions]:
-        """Return the forward of a plan, and the positions [K] that its logits predict."""
+        """Return the forward pass of a plan, and the positions [K] that its logits predict."""
         positions = np.flatnonzero(_observed(self.canvas, window, plan, self.policy))
         return forward_of(self.canvas, plan, positions), positions
 
     def store(self, plan: RowPlan) -> None:
-        """Record that the forward of ``plan`` ran and stored its keys and values."""
+        """Record that the forward pass of ``plan`` ran and stored its keys and values."""
         self.canvas.stored = np.where(plan.store, self.canvas.tokens, self.canvas.stored)
 
     def read(
@@ -123,7 +123,7 @@ class Unmask:
         """Return the view of ``logits`` [K, V], which predict ``positions`` [K].
 
         Args:
-            refresh: True if the forward computed every row of the canvas.
+            refresh: True if the forward pass computed every row of the canvas.
             canvas: the canvas of the forward, if it is not the request's own canvas.
         """
         canvas = canvas or self.canvas
@@ -145,7 +145,7 @@ class Unmask:
     def narrow(self, view: View, window: Window | None = None) -> View:
         """Return ``view`` with another window and the step counts of that window.
 
-        The default window is the block rule's window after this forward.
+        The default window is the block rule's window after this forward pass.
         """
         view = view.within(window or self.blocks.narrow(view))
         return replace(view, progress=self._pace.at(view.window))
@@ -259,7 +259,7 @@ class Pace:
         self.masks = self._first = self._before = self._block_masks = 0
 
     def at(self, window: Window) -> Progress:
-        """Return the counts before the decision of a forward over ``window``."""
+        """Return the counts before the decision of a forward pass over ``window``."""
         masked, canvas = self.canvas.masked, self.canvas
         if self._block is None:
             self.masks = int(masked.sum())
@@ -375,7 +375,7 @@ def policy(
     Args:
         names: other engines' names of settings -> ours.
         guarantee: ``exact`` if the output tokens are the same as from the reference method
-            (``static`` with one token per forward, the same blocks and no cache).
+            (``static`` with one token per forward pass, the same blocks and no cache).
         under: a function that returns the guarantee which holds for some settings.
         driver: makes the loop from (policy, blocks, cache, block_length, steps). Methods that run
             several canvases in a forward have their own.

@@ -65,7 +65,7 @@ Estimates = NDArray[np.float32]
 """Array [F, W]: acceptance probabilities of the W best continuations of each of F nodes."""
 Marks = NDArray[np.bool_]
 Seconds = Callable[[int], float]
-"""Function from a number of rows to the seconds of a draft forward with that many rows.
+"""Function from a number of rows to the seconds of a draft forward pass with that many rows.
 
 It returns 0 if no time was measured.
 """
@@ -76,7 +76,7 @@ LAST = -1
 
 @dataclass(frozen=True, eq=False)
 class DraftRows:
-    """The results of a draft forward whose inputs were the tokens of F nodes.
+    """The results of a draft forward pass whose inputs were the tokens of F nodes.
 
     Attributes:
         model: name of the model that drafts.
@@ -95,7 +95,7 @@ class Budget:
 
     The loop calls ``limit``, ``cut`` and ``observe`` for every drafter. A drafter that runs a model
     spends time on each level of its tree. It therefore also calls ``expand`` before each forward
-    and ``grow`` after it.
+    pass and ``grow`` after it.
 
     This base class keeps the ``count`` most promising nodes: the nodes with the largest *reach*.
     The reach of a node is the probability that it and its ancestors are accepted. While a tree
@@ -153,7 +153,7 @@ class Budget:
     def expand(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> Nodes:
         """Return the nodes among the newest ones, ``leaves``, that the next draft forward extends.
 
-        An empty result ends the draft. Before the first forward ``leaves`` is [ROOT].
+        An empty result ends the draft. Before the first forward pass ``leaves`` is [ROOT].
         """
         return leaves[reach_of(tree, leaves) > self._least_reach(tree)]
 
@@ -286,12 +286,12 @@ def needs_levels(field: str, path: str, needs: Needs) -> None:
 
 
 MAX_DRAFT = 64
-"""The largest number of draft tokens in one forward."""
+"""The largest number of draft tokens in one forward pass."""
 
 Proposal = Generator["Request | list[Request]", Any, TokenTree]
 """A generator that returns the drafted tree.
 
-Before that, it may yield requests such as forwards of a draft model.
+Before that, it may yield requests such as forward passes of a draft model.
 """
 Scoring = Generator["Forward | Apply", Any, Reply]
 """A generator that runs a verification and returns its reply.

@@ -19,7 +19,7 @@ class Fused(Drafter):
 
     Each drafter is asked for a draft of the full size, and the most promising nodes of all drafts
     are verified. Drafters that run a model come last, because they are meant for text that has
-    nothing to copy. They draft only if the budget decides that their forward is worth its time
+    nothing to copy. They draft only if the budget decides that their forward pass is worth its time
     beside the drafts that cost nothing. (CopySpec has the same precedence, arXiv 2502.08923, and so
     has the hybrid of SuffixDecoding, arXiv 2411.04975.)
 

@@ -34,7 +34,7 @@ from paradecode.methods.parts import (
 class DraftVerify:
     """Decodes a sequence: draft, verify, commit, until the sequence is finished.
 
-    The first forward carries the whole prompt and may already carry a draft.
+    The first forward pass carries the whole prompt and may already carry a draft.
     """
 
     drafter: Drafter

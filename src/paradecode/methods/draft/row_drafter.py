@@ -1,4 +1,4 @@
-"""Base class of drafters whose guesses are extra rows of the target's own forward.
+"""Base class of drafters whose guesses are extra rows of the target's own forward pass.
 
 A row is one position of a forward. The extra rows, called *prompt rows*, come after the draft's
 nodes in a verification.

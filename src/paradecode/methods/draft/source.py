@@ -1,7 +1,7 @@
 """Draft sources (a model, or layers of the target), and the rows from which a draft tree grows.
 
-A row is one position in a forward: its token goes in, keys and values are cached, logits come out.
-Rows of draft tokens are tentative: the next verification keeps or drops them.
+A row is one position in a forward pass: its token goes in, keys and values are cached, logits come
+out. Rows of draft tokens are tentative: the next verification keeps or drops them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_TOKENS = np.empty(0, np.int32)
 NO_STATES = np.empty((0, 0), np.float32)
 Path = tuple[int, ...]
 Looking = Generator[Forward, Reply, DraftRows]
-"""A generator that yields forwards and returns their results at the requested nodes."""
+"""A generator that yields forward passes and returns their results at the requested nodes."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class ExitRows:
     _states: dict[int, list[NDArray[np.float32]]] = field(default_factory=dict, init=False)
 
     def add(self, forward: Forward, reply: Reply) -> None:
-        """Store the rows of one of the draft's forwards."""
+        """Store the rows of one of the draft's forward passes."""
         self._rows = self._rows.extend(forward.tree, forward.under)
         for layer in self.hidden:
             self._states.setdefault(layer, []).append(reply.hidden[layer])
@@ -126,7 +126,7 @@ class PathRows:
         """Return the forward that runs the missing rows of ``beside`` and ``paths``, in this order.
 
         Its logits, if wanted, predict the token after each of ``paths``. The caller must run the
-        forward.
+        forward pass.
 
         Args:
             streams: float32 [S, hidden size], trained prompt tokens that also run after each path;
@@ -239,7 +239,7 @@ def share_of(facts: ModelFacts, layers: Layers, logits: bool = True) -> float:
 
 @dataclass(frozen=True)
 class Source:
-    """A model, or some of its layers, that drafts with one forward for each level.
+    """A model, or some of its layers, that drafts with one forward pass for each level.
 
     Attributes:
         model: name of the model.
@@ -272,7 +272,7 @@ class Source:
 
         The verification does not compute these layers again. The result is None if the drafting
         layers are not the first layers of the model. It is also None in a batch, because all
-        requests of a batch share one forward of all layers.
+        requests of a batch share one forward pass of all layers.
         """
         layers = self.layers
         if not layers or seq.neighbours or layers != tuple(range(len(layers))):

@@ -135,8 +135,8 @@ class Renoise:
 
     This is the sampler that Google published with DiffusionGemma. The model first runs as an
     encoder, which writes the text so far into the K/V cache. Then a canvas of random tokens begins
-    after the text. In each forward the model runs as a decoder, which guesses all tokens of the
-    canvas and also reads its last guess. The tokens with the lowest entropies are kept: their
+    after the text. In each forward pass the model runs as a decoder, which guesses all tokens of
+    the canvas and also reads its last guess. The tokens with the lowest entropies are kept: their
     entropies, without the largest, sum to at most ``entropy`` (EB-Sampler, arXiv 2505.24857). All
     other tokens become random again. Guesses are made at a temperature that falls from ``hottest``
     to ``coolest``.

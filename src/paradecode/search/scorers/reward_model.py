@@ -40,7 +40,7 @@ class ProcessReward:
     """The probability that a branch leads to a right answer, predicted by a trained head.
 
     The head reads the target's hidden state of the last token, so a score costs one row of a
-    forward.
+    forward pass.
 
     When: tasks like the tasks that it was trained for.
     """

@@ -161,7 +161,7 @@ class ChunkedSample(OneUse):
 class AsynchronousScaling:
     """Samples ``n`` outputs that the draft model writes chunk by chunk, each at its own pace.
 
-    The target reads each chunk in one forward. The score of a chunk is the logarithm of its
+    The target reads each chunk in one forward pass. The score of a chunk is the logarithm of its
     perplexity under the target. Its p-value is the conformal p-value among ``calibration`` first
     chunks, which are drafted for this prompt beforehand, or among ``scores`` of other questions. A
     chunk with a p-value of at most ``alpha`` is rejected. After ``attempts`` rejections, the target

@@ -60,10 +60,10 @@ No penalty is below 0.
 class BeamDecoder(OneUse):
     """A decoder of one request whose forks are the beams. The root sequence commits no tokens.
 
-    All beams are rows of one forward. A beam without a continuation is released at once. Each beam
-    offers its ``2 * width`` best tokens, and the best offers that do not end a text become the next
-    beams. A text that ended waits, and competes at the end by its score: its summed log-probability
-    divided by the length (with the prompt, without the stop token) to the power of
+    All beams are rows of one forward pass. A beam without a continuation is released at once. Each
+    beam offers its ``2 * width`` best tokens, and the best offers that do not end a text become the
+    next beams. A text that ended waits, and competes at the end by its score: its summed
+    log-probability divided by the length (with the prompt, without the stop token) to the power of
     ``length_penalty``, as in vLLM. The search runs until no open beam can become one of the best.
     Among equal sums, the better beam comes first, then the more probable token, then the lower id.
     Among equal scores, the text that ended first comes first.

@@ -171,7 +171,7 @@ class Superposition(OneUse):
 
 @declare("search", "superposed", guarantee="lossy", paper="Superposed Decoding", arxiv="2405.18400")
 class Superposed:
-    """Grows ``k`` drafts with one row a forward: the mean of their last tokens' embeddings.
+    """Grows ``k`` drafts with one row per forward pass: the mean of their last tokens' embeddings.
 
     The mean weighs the drafts by their probabilities. The row's ``tokens`` most probable tokens are
     the candidates for all drafts, with probabilities at the temperature ``sharpness``. Only an

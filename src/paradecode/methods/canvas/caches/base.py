@@ -17,7 +17,7 @@ from paradecode.methods.canvas.canvas import Canvas, Decision, Marks, View, Wind
 
 
 def once(forward: Forward) -> Generator[Forward, Any, Reply]:
-    """Run a forward unchanged, and return its reply."""
+    """Run a forward pass unchanged, and return its reply."""
     reply: Reply = yield forward
     return reply
 
@@ -49,7 +49,7 @@ class RowPlan:
 
 
 class CacheRule:
-    """Base class of cache rules, which plan the forwards of a request.
+    """Base class of cache rules, which plan the forward passes of a request.
 
     A cache rule is a dataclass, and each request has its own object. Fields declared with
     ``parameter`` or ``choice`` are settings: ``cache=prefix(refresh=8)``. ``canvas.stored`` has the
@@ -65,17 +65,17 @@ class CacheRule:
     _asked = False
 
     def start(self, canvas: Canvas) -> None:
-        """Prepare the rule before the first forward."""
+        """Prepare the rule before the first forward pass."""
 
     def plan(self, canvas: Canvas, window: Window) -> RowPlan:
-        """Return the plan of the next forward.
+        """Return the plan of the next forward pass.
 
         A block-causal model always gets the exact prefix cache.
         """
         return exact_prefix(canvas, window) if canvas.block else self.sparse(canvas, window)
 
     def sparse(self, canvas: Canvas, window: Window) -> RowPlan:
-        """Return the plan of the next forward for a model with full attention."""
+        """Return the plan of the next forward pass for a model with full attention."""
         raise NotImplementedError
 
     def stale(self, canvas: Canvas) -> bool:
@@ -87,7 +87,7 @@ class CacheRule:
         self._asked = decision.refresh
 
     def due(self, window: Window, every: int = 0) -> bool:
-        """Return whether the next forward must compute every row again.
+        """Return whether the next forward pass must compute every row again.
 
         It must at the start of a block, when a policy asked for it, and after every ``every``
         forwards (0: never for this reason). Call this exactly once for each plan, because each call
@@ -129,8 +129,8 @@ def some(rows: Marks, store: bool = True) -> RowPlan:
 def exact_prefix(canvas: Canvas, window: Window) -> RowPlan:
     """Return a plan that caches the finished blocks of a block-causal model; this cache is exact.
 
-    The first forward of a block also computes the previous block from its final tokens, and stores
-    the keys and values of that previous block.
+    The first forward pass of a block also computes the previous block from its final tokens, and
+    stores the keys and values of that previous block.
     """
     unsure = int(np.argmin(canvas.final))  # There is a masked position, which is never final.
     first = unsure // canvas.block * canvas.block

@@ -17,7 +17,7 @@ from paradecode.methods.parts import declare, parameter
 
 @declare("cache", "none")
 class NoCache(CacheRule):
-    """Every forward computes every row."""
+    """Every forward pass computes every row."""
 
     def plan(self, canvas: Canvas, window: Window) -> RowPlan:
         return everything(canvas, window, store=False)
@@ -30,9 +30,9 @@ class NoCache(CacheRule):
 class PrefixCache(CacheRule):
     """Fast-dLLM's prefix cache (arXiv 2505.22618); exact for block-causal models.
 
-    Each forward computes the block and all positions after it. With full attention the keys and
-    values of the prefix also depend on tokens that are decided later. Therefore the cache is stale
-    from the second forward of a block on.
+    Each forward pass computes the block and all positions after it. With full attention the keys
+    and values of the prefix also depend on tokens that are decided later. Therefore the cache is
+    stale from the second forward of a block on.
     """
 
     refresh: int = parameter(0, 0, 4096, "compute all rows every n forwards; 0: once a block")
@@ -71,8 +71,8 @@ class DualCache(CacheRule):
 class DelayedCache(CacheRule):
     """The dual cache of Deferred Commitment Decoding (arXiv 2601.02076), for sliding windows.
 
-    Each forward computes the positions from the start of the *previous* window to the furthest end
-    of any window so far, and ``delay`` more positions on either side, but no position of the
+    Each forward pass computes the positions from the start of the *previous* window to the furthest
+    end of any window so far, and ``delay`` more positions on either side, but no position of the
     prompt. So no token leaves the window with keys and values that were computed from a mask. Every
     row is computed again whenever ``refresh`` more tokens have been decided. (The paper's prefix
     variant, which computes all positions after the start of the window, is not implemented.)
@@ -104,9 +104,9 @@ class TwoLevelCache(CacheRule):
 
     This cache is for block-causal models. The window is a sub-block of the model's block: for a
     model with blocks of 32 positions, set ``block_length=8`` and ``blocks=lead`` (or ``fixed``).
-    Until the first position of the sub-block is decided, a forward computes the whole block of the
-    model. Later forwards compute the sub-block alone, which attends to the block's stale keys and
-    values. Prompt tokens in the first sub-block are computed with it.
+    Until the first position of the sub-block is decided, a forward pass computes the whole block of
+    the model. Later forwards compute the sub-block alone, which attends to the block's stale keys
+    and values. Prompt tokens in the first sub-block are computed with it.
 
     The forward that begins the next block also computes the finished block from its final tokens,
     so that the next block attends to no stale keys. (The released code runs a separate forward for
@@ -143,7 +143,7 @@ class TwoLevelCache(CacheRule):
         return canvas.block > 1
 
     def _whole(self, canvas: Canvas, window: Window) -> bool:
-        """Return whether the forward computes the whole block of the model."""
+        """Return whether the forward pass computes the whole block of the model."""
         start, end = _begin(window), canvas.reach(window.end)
         begin = start // canvas.block * canvas.block
         alone = start == begin and window.end == end

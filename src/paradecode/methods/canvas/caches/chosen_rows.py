@@ -1,4 +1,4 @@
-"""Cache rules that compute a few chosen positions of the canvas in each forward."""
+"""Cache rules that compute a few chosen positions of the canvas in each forward pass."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class DelayedKV(CacheRule):
     """dKV-Cache-Decode (arXiv 2505.15781): keys and values are cached a forward after the decision.
 
     The keys and values of a position change most when its mask is decided. They are therefore
-    stored by the first forward that reads the decided token, and reused until the next forward of
-    every row. Each forward computes all masks of the canvas. The first two forwards of a block
+    stored by the first forward pass that reads the decided token, and reused until the next forward
+    of every row. Each forward computes all masks of the canvas. The first two forwards of a block
     compute every row.
 
     In models with shifted logits, the row to the left of each mask of the window is computed as
@@ -37,7 +37,7 @@ class DelayedKV(CacheRule):
 
 @declare("cache", "dkv_greedy", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")
 class GreedyDelayedKV(CacheRule):
-    """dKV-Cache-Greedy (arXiv 2505.15781): a forward computes a few rows, whatever the length.
+    """dKV-Cache-Greedy (arXiv 2505.15781): a forward pass computes a few rows, whatever the length.
 
     A forward computes the tokens that were just decided, the masks that are expected to be decided
     next, and the ``neighbours`` masks nearest to each expected mask. All other positions, masks
@@ -93,8 +93,8 @@ class GreedyDelayedKV(CacheRule):
 class Recap(CacheRule):
     """ReCAP (arXiv 2505.19089): a full forward chooses a group, and local forwards fill the group.
 
-    The group has the positions that the full forward decided, and the masks of the window with the
-    next highest confidence. ``local`` local forwards follow. Each computes only the group's
+    The group has the positions that the full forward pass decided, and the masks of the window with
+    the next highest confidence. ``local`` local forwards follow. Each computes only the group's
     positions, and reads the keys and values that the full forward stored for all other positions. A
     token that was just decided in the group is therefore taken into account, and nothing outside of
     the group changes.
@@ -139,11 +139,11 @@ class Recap(CacheRule):
 class WindowCache(CacheRule):
     """Window-Diffusion (arXiv 2601.20332): masks that are far away are not computed.
 
-    A phase begins with a forward over its *context*: the decided tokens and the next ``buffer``
-    masks. The following forwards attend to that context only. They compute the next ``active``
-    masks, and the tokens that were decided in this phase. The phase ends after ``refresh``
-    forwards, or when the context has no masks left. Tokens that the first forward of the phase
-    decided are computed once more, in the second.
+    A phase begins with a forward pass over its *context*: the decided tokens and the next
+    ``buffer`` masks. The following forwards attend to that context only. They compute the next
+    ``active`` masks, and the tokens that were decided in this phase. The phase ends after
+    ``refresh`` forwards, or when the context has no masks left. Tokens that the first forward of
+    the phase decided are computed once more, in the second.
 
     The paper has no blocks. Use ``blocks=full``, or ``blocks=sliding``, which keeps the first
     forward of a phase from deciding positions that are far ahead. The first forward of a phase

@@ -22,7 +22,7 @@ Shares = NDArray[np.float32]
 
 
 def asked_about(forward: Forward, positions: Positions) -> Forward:
-    """Return a copy of the forward that also returns the attention weights of ``positions``.
+    """Return a copy of the forward pass that also returns the attention weights of ``positions``.
 
     ``positions`` are in ascending order, and the forward computes all of them.
     """
@@ -34,8 +34,8 @@ def asked_about(forward: Forward, positions: Positions) -> Forward:
 def shares_of(reply: Reply, forward: Forward, layer: int, end: int) -> Shares:
     """Return the attention weights [A, heads, N] of one layer from a reply to ``forward``.
 
-    A is the number of rows whose weights the forward asked for. N is ``end``; positions to which
-    the rows do not attend get 0.
+    A is the number of rows whose weights the forward pass asked for. N is ``end``; positions to
+    which the rows do not attend get 0.
     """
     assert forward.positions is not None
     assert forward.visible is not None
@@ -127,7 +127,7 @@ class Tracked:
 def _attention_of(
     canvas: Canvas, layer: int, positions: Positions, outputs: NDArray[np.float32]
 ) -> Forward:
-    """Return a forward that computes the attention weights of ``positions`` in one layer.
+    """Return a forward pass that computes the attention weights of ``positions`` in one layer.
 
     The positions resume from their most recent hidden states and attend to the cached keys.
     """
@@ -147,12 +147,12 @@ def _attention_of(
 
 EMPTY = np.empty(0, np.int32)
 BUDGET = 1 << 28
-"""The most bytes of attention weights in one forward, as float32 [layers, rows, heads, N]."""
+"""The most bytes of attention weights in one forward pass, as float32 [layers, rows, heads, N]."""
 
 
 @declare("cache", "elastic", guarantee="lossy", paper="Elastic-Cache", arxiv="2510.14973")
 class ElasticCache(CacheRule):
-    """Elastic-Cache (arXiv 2510.14973): each forward decides from which layer on to refresh.
+    """Elastic-Cache (arXiv 2510.14973): each forward pass decides from which layer on to refresh.
 
     A forward computes the next ``window`` masks, the tokens that were just decided, and the tracked
     tokens. The tracked tokens of a layer are the ``track`` decided tokens that got the most
@@ -212,7 +212,7 @@ class ElasticCache(CacheRule):
         return RowPlan(rows, rows, ~rows, run=self._check)
 
     def _fill(self, forward: Forward) -> Generator[Any, Any, Reply]:
-        """Run the forward of all rows, and store the output of every layer."""
+        """Run the forward pass of all rows, and store the output of every layer."""
         layers = self._canvas.layers
         asked = asked_about(forward, self._window)
         reply: Reply = yield replace(asked, hidden=tuple(range(layers)))
@@ -259,7 +259,7 @@ class ElasticCache(CacheRule):
         return reply
 
     def _go_on(self) -> Generator[Any, Any, None]:
-        """Choose the tokens that are tracked from the next forward on."""
+        """Choose the tokens that are tracked from the next forward pass on."""
         chosen = self._tracked.chosen(self._canvas, self._each, self._outputs)
         self._tracked = yield from chosen
         self._known = True

@@ -62,11 +62,12 @@ class AnySubset(Policy):
     """Draft the next masks at once, and verify them by the model's own density, in two forwards.
 
     The masks are decided from left to right. The token of a mask depends on the prompt, on the
-    ``placed`` tokens, and on the tokens to its left. In the first forward each mask is a row that
-    attends to these tokens. (In models with shifted logits, the row before the mask is used.) In
-    the second forward each drafted token is a row that does not attend to later tokens. Its logits
-    give the distribution from which the next drafted token should have come. With every seed the
-    text is the same as with ``tokens=1``, token by token, and takes no more forwards than tokens.
+    ``placed`` tokens, and on the tokens to its left. In the first forward pass each mask is a row
+    that attends to these tokens. (In models with shifted logits, the row before the mask is used.)
+    In the second forward each drafted token is a row that does not attend to later tokens. Its
+    logits give the distribution from which the next drafted token should have come. With every seed
+    the text is the same as with ``tokens=1``, token by token, and takes no more forwards than
+    tokens.
 
     Rows also attend to text to the right of a mask (``placed``). Then sums are computed in another
     order, so on a real backend the text is equal up to rounding; otherwise it is equal exactly.

@@ -26,7 +26,7 @@ class Policy:
 
     Attributes:
         observes: the positions that a view contains: the ``masked`` ones of the window, all of the
-            ``window``, or all positions of the output (``canvas``) that the forward computed.
+            ``window``, or all positions of the output (``canvas``) that the forward pass computed.
         revises: True if the policy may mask decided positions again. Then text is shown only after
             the window has moved past it, or at the end.
         clashes: ``cache=name`` or ``blocks=name`` -> why this policy cannot work with that part,
@@ -44,7 +44,7 @@ class Policy:
     driven: bool = False
 
     def start(self, canvas: Canvas) -> None:
-        """Prepare the policy before the first forward; it may commit known tokens here."""
+        """Prepare the policy before the first forward pass; it may commit known tokens here."""
 
     def fuse(self, logits: Logits, positions: Positions) -> Logits:
         """Change the logits [K, V] of ``positions`` [K] before tokens are chosen from them."""
@@ -56,7 +56,7 @@ class Policy:
         yield  # Makes it a generator.
 
     def decide(self, view: View) -> Decision:
-        """Return the decision after a forward."""
+        """Return the decision after a forward pass."""
         raise NotImplementedError
 
 
@@ -153,14 +153,14 @@ def times(steps: int, eps: float) -> NDArray[np.float32]:
 class Planned(Policy):
     """A policy that counts the planned steps of each block in ``step``.
 
-    The count may run ahead of the forwards, because a step that commits nothing is skipped.
+    The count may run ahead of the forward passes, because a step that commits nothing is skipped.
     """
 
     def start(self, canvas: Canvas) -> None:
         self.block, self.step = -1, 0
 
     def begins(self, view: View) -> bool:
-        """Return whether this is the first forward of a block; ``step`` is 0 then."""
+        """Return whether this is the first forward pass of a block; ``step`` is 0 then."""
         if view.window.block == self.block:
             return False
         self.block, self.step = view.window.block, 0

@@ -26,10 +26,11 @@ from paradecode.methods.parts import parameter
 class Refine(Wrapper):
     """Replace decided tokens of the block for which the model now prefers another token.
 
-    Candidates are tokens that were decided before this forward and are no longer the most probable
-    of their position. The candidates with the most probable replacements are replaced: at most the
-    ``share`` of all decided tokens, and only by tokens of at least probability ``least``. The paper
-    replaces all candidates: ``least=0``. Nothing is replaced after the last commit of a block.
+    Candidates are tokens that were decided before this forward pass and are no longer the most
+    probable of their position. The candidates with the most probable replacements are replaced: at
+    most the ``share`` of all decided tokens, and only by tokens of at least probability ``least``.
+    The paper replaces all candidates: ``least=0``. Nothing is replaced after the last commit of a
+    block.
 
     The model must be trained to correct its input (`paradecode train refine`). Plain masked
     diffusion leaves the predictions at decided positions untrained, and the text falls apart;
@@ -76,7 +77,7 @@ class Corrector(Policy):
     """A policy that corrects decided tokens; :class:`Correct` is its loop.
 
     Attributes:
-        after: the most forwards of a block that has no masks left.
+        after: the most forward passes of a block that has no masks left.
         kept: bool [N], decided positions that the policy must not change. The policy did not decide
             these positions, or their text was shown.
     """

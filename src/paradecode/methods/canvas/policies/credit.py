@@ -1,4 +1,4 @@
-"""Policies that favour tokens which a position predicted in several forwards."""
+"""Policies that favour tokens which a position predicted in several forward passes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ EMPTY = -1
 class Credit(Wrapper):
     """Raise the logits of tokens that a position predicted before; then decide as the base does.
 
-    In each forward the most probable token of a masked position earns credit: its probability to
-    the power of ``exponent``. All earlier credit is multiplied by ``decay``, and ``weight`` * log(1
-    + credit) is added to the logits. The defaults are from dInfer; the paper's form without
+    In each forward pass the most probable token of a masked position earns credit: its probability
+    to the power of ``exponent``. All earlier credit is multiplied by ``decay``, and ``weight`` *
+    log(1 + credit) is added to the logits. The defaults are from dInfer; the paper's form without
     parameters is ``schedule=mask_ratio``.
 
     A position holds credit for as many tokens as it has ``slots``. If all slots are full, the token
@@ -124,8 +124,8 @@ class Coherent(Policy):
     previous step, for up to b + b * ``width`` positions, where b is the planned number of positions
     in a step.
 
-    When: ``threshold`` commits tokens that later forwards would have decided otherwise. Agreement
-    over several forwards is a second opinion. Waiting for it saves fewer forwards.
+    When: ``threshold`` commits tokens that later forward passes would have decided otherwise.
+    Agreement over several forwards is a second opinion. Waiting for it saves fewer forwards.
     """
 
     form: str = choice("paper", ("paper", "released"), "the algorithm of the paper, or its code")

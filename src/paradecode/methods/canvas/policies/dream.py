@@ -40,7 +40,7 @@ class Dream(Planned):
     Step j of T commits int(masks * (1 - t(j + 1) / t(j))) positions, and the last step commits all;
     t falls from 1 to ``eps`` in even steps. Because of the int(), a plan of one step per token
     commits nothing in its first step and two tokens in its last; ``schedule=even`` has no such
-    gaps. A step that commits nothing is skipped, because its forward would see the same canvas
+    gaps. A step that commits nothing is skipped, because its forward pass would see the same canvas
     again.
 
     The model's own script reads the confidence after temperature and top-p, and draws new random

@@ -91,7 +91,7 @@ class ExploreThenExploit(Policy):
     """Exploit across blocks, and explore the most uncertain positions when little is sure.
 
     A token of probability p carries -log2 p bits, so tokens that are nearly certain add little
-    information per forward. Deciding an uncertain position makes others certain. This is a
+    information per forward pass. Deciding an uncertain position makes others certain. This is a
     reconstruction from the paper's abstract, because we found no published code and no settings.
 
     Tokens that pass the threshold are committed in the block and in ``ahead`` more blocks, and the

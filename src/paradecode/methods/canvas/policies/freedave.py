@@ -23,14 +23,14 @@ from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.parts import choice, parameter
 
 MOST_DRAFTED = 4
-"""The number of canvases in one forward, unless the request sets a number.
+"""The number of canvases in one forward pass, unless the request sets a number.
 
 More canvases mean fewer forwards, each with more rows.
 """
 LEARNING = 0.1
 """The weight of the newest draft in the running average of how often drafts are right."""
 PATIENCE, MOST_PATIENCE = 32, 1024
-"""The number of forwards without a draft after which the loop tries a draft again.
+"""The number of forward passes without a draft after which the loop tries a draft again.
 
 The number doubles with each failed trial, from the first value up to the second.
 """
@@ -43,7 +43,7 @@ class DraftOdds:
     Attributes:
         right: how often drafts are right, as a running average.
         seconds: seconds to make one draft, as a running average.
-        single: number of forwards since the last draft.
+        single: number of forward passes since the last draft.
         patience: number of forwards without a draft after which the next one is tried.
     """
 
@@ -55,8 +55,8 @@ class DraftOdds:
 
 @dataclass(frozen=True, eq=False)
 class Foreseen:
-    """A canvas that a forward computed ahead, with ``logits`` [K, V] that predict ``positions``
-    [K].
+    """A canvas that a forward pass computed ahead, with ``logits`` [K, V] that predict
+    ``positions`` [K].
     """
 
     canvas: Canvas
@@ -113,7 +113,7 @@ class DraftAndVerify(Unmask):
             self.commit(view, shortened(view, decision, drafts))
 
     def _compute(self, window: Window, last: View | None, count: int) -> Any:
-        """Run the forward of the canvas, and of up to ``count - 1`` drafted canvases that may
+        """Run the forward pass of the canvas, and of up to ``count - 1`` drafted canvases that may
         follow it.
         """
         canvas = self.canvas
@@ -160,8 +160,8 @@ class DraftAndVerify(Unmask):
         return -(-self._most // self.blocks.block_length) * self.blocks.block_length
 
     def _paying(self, window: Window) -> int:
-        """Return the fastest number of canvases to compute in the next forward, the present one
-        included.
+        """Return the fastest number of canvases to compute in the next forward pass, the present
+        one included.
         """
         if self.policy.draft_steps or not self._free:
             return self._most
@@ -207,7 +207,7 @@ class DraftAndVerify(Unmask):
 def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decision:
     """Return the largest part of a decision that leads to a drafted canvas (FreeDave++).
 
-    The rest is decided from the predictions for the drafted canvas, without another forward.
+    The rest is decided from the predictions for the drafted canvas, without another forward pass.
     """
     if len(decision.commit) < 2 or len(decision.revoke) or decision.truncate is not None:
         return decision
@@ -246,9 +246,9 @@ class FreeDave(Wrapper):
     """Compute the canvases that are expected next along with this one; text of static, unchanged.
 
     The drafted canvases are the ones that the policy underneath would decide, step by step, if the
-    last predictions still held. As long as the draft is right, no further forward is needed. With
-    ``base=threshold`` this is FreeDave++, which is not lossless. With drafts a cache sees fewer
-    forwards than without, so with a cache that goes stale the text differs, too.
+    last predictions still held. As long as the draft is right, no further forward pass is needed.
+    With ``base=threshold`` this is FreeDave++, which is not lossless. With drafts a cache sees
+    fewer forwards than without, so with a cache that goes stale the text differs, too.
 
     Without ``draft_steps`` the loop drafts the number of canvases that makes steps the fastest, by
     the measured cost of rows and by how often drafts were right. This number is often zero where

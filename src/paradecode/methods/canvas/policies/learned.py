@@ -140,8 +140,8 @@ def refuse_revising(method: str, inner: Policy, base: str) -> None:
 class EoTP(Wrapper):
     """Drop the canvas behind an end of text that the policy underneath commits.
 
-    The tokens before the end stay as they are. The following forwards have fewer rows, and in a
-    model with full attention their predictions change. ``when=guessed`` is the released code: in
+    The tokens before the end stay as they are. The following forward passes have fewer rows, and in
+    a model with full attention their predictions change. ``when=guessed`` is the released code: in
     every forward it also cuts behind the most probable end that is merely proposed, anywhere on the
     canvas. This shortens answers where the model is not sure of their length.
 
@@ -224,7 +224,7 @@ TRAIN_LAYER = "paradecode train joint-sampler"
 
 @dataclass
 class OneByOne(Unmask):
-    """The loop that commits the tokens of a forward one by one, and runs the layer in between.
+    """The loop that commits the tokens of a forward pass one by one, and runs the layer in between.
 
     The layer's output goes through the model's own last norm and LM head, in a forward that runs no
     layer of the model.
@@ -280,8 +280,8 @@ class OneByOne(Unmask):
 class JointSampler(Policy):
     """Commit several tokens per forward, each conditioned on the ones before by a trained layer.
 
-    After a commit the layer corrects the last forward's final hidden states for the new token. The
-    next position and its token are then chosen from the corrected states. The first token of a
+    After a commit the layer corrects the last forward pass's final hidden states for the new token.
+    The next position and its token are then chosen from the corrected states. The first token of a
     forward is the same as with `static`. Under a cache the layer reads only the rows that the
     forward computed.
 

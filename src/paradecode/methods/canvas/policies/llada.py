@@ -19,7 +19,7 @@ from paradecode.methods.parts import choice, parameter
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """Return ``exact`` for settings that commit one token per forward, the best first, else
+    """Return ``exact`` for settings that commit one token per forward pass, the best first, else
     ``lossy``.
     """
     usual = settings.get("steps", 0) == 0 and settings.get("score", "confidence") in (
@@ -38,7 +38,7 @@ def guarantee(settings: Mapping[str, Any]) -> Guarantee:
     under=guarantee,
 )
 class Static(Policy):
-    """Commit the best-scored positions, as many in each forward as `steps` asks for.
+    """Commit the best-scored positions, as many in each forward pass as `steps` asks for.
 
     Without ``steps`` each forward commits one: this is the reference for all other policies.
 
@@ -126,8 +126,8 @@ class Guided(Wrapper):
     """Decide from logits that are moved away from the logits of a canvas with a masked prompt.
 
     The logits are u + (scale + 1)(c - u), where c are the logits with the prompt and u the logits
-    without it (LLaDA's ``cfg_scale``; Nie et al. 2024, arXiv 2410.18514). Every forward has twice
-    the rows.
+    without it (LLaDA's ``cfg_scale``; Nie et al. 2024, arXiv 2410.18514). Every forward pass has
+    twice the rows.
 
     When: the answer should keep closer to the prompt, and twice the cost does not matter.
     """

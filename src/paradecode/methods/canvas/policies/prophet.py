@@ -22,9 +22,9 @@ class Prophet(Wrapper):
 
     The answer is the ``answer_length`` positions from ``answer_start`` on, or the positions behind
     the ``anchor`` (tokens placed beforehand, such as "The answer is"). With neither setting it
-    never stops early, as in the released code. It does not stop early either while the forward has
-    not computed all masks. This is so with caches that leave rows out, and with block-causal models
-    before their last block.
+    never stops early, as in the released code. It does not stop early either while the forward pass
+    has not computed all masks. This is so with caches that leave rows out, and with block-causal
+    models before their last block.
 
     When: a short answer at a known place (a choice, a number behind "The answer is"), which settles
     long before the text around it.

@@ -113,7 +113,7 @@ class R2(Wrapper):
     proposed ``stays`` times in a row and have probability ``steady``. All rules read only the
     proposals and their probabilities. The paper also fine-tunes the model: `paradecode train r2`.
 
-    When: ``threshold`` repeats the same proposals forward after forward. Check the quality.
+    When: ``threshold`` repeats the same proposals forward pass after forward. Check the quality.
     """
 
     base: str = part("threshold", "policy", "policy underneath")
@@ -169,7 +169,7 @@ class R2(Wrapper):
         return chosen
 
     def _persistent(self, view: View, left: Marks) -> Marks:
-        """Return bool [K]: True for positions that had the same proposal for enough forwards.
+        """Return bool [K]: True for positions that had the same proposal for enough forward passes.
 
         Each call counts one forward, so call it once for each view.
         """

@@ -20,7 +20,7 @@ from paradecode.methods.parts import choice, parameter
 class Threshold(Policy):
     """Commit every position at least as probable as the threshold, and always the best one.
 
-    The positions of one forward are decided as if they did not depend on one another. This is
+    The positions of one forward pass are decided as if they did not depend on one another. This is
     nearly right where each of them is nearly certain; a lower threshold makes more errors. With
     ``score=entropy`` the threshold is the highest entropy of a position that is committed:
     dParallel (2509.26488) takes 0.5, with a model that `paradecode train dparallel` made.

@@ -49,7 +49,7 @@ step surely delays a neighbour, while the gain is not sure. And if a list of req
 last output, drafts of the other requests shorten it little.
 """
 AHEAD = 8
-"""The most levels whose gain may justify the first forward of a draft model.
+"""The most levels whose gain may justify the first forward pass of a draft model.
 
 A higher value begins more drafts.
 """
@@ -311,7 +311,7 @@ class AutoBudget(Budget):
 
         The method looks several levels ahead, because the verification time t(K) rises in steps:
         the next node alone may not be worth its time although the next four are. The first forward
-        is judged by how often first tokens were right.
+        pass is judged by how often first tokens were right.
         """
         nodes, room = len(tree), self.count - len(tree)
         verify = seq.step_seconds(1 + nodes)

@@ -24,7 +24,7 @@ DIVERGENCE_TOKENS = 64
 A higher value is more exact and slower.
 """
 NO_SECONDS = 1.0
-"""The number that stands for the seconds of a forward that was not measured."""
+"""The number that stands for the seconds of a forward pass that was not measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Situation:
     ``p_before`` is the hidden state from which the target's last token was drawn. ``q_before`` is
     the draft model's last hidden state on the accepted path. Divergences compare both models at the
     position of ``q_before``. ``q_now`` is the draft model's hidden state of the newest token, which
-    the first forward of the draft computes anyway.
+    the first forward pass of the draft computes anyway.
 
     Attributes:
         p_before: float32 [N, Hp], output of the target's last layer.
@@ -67,7 +67,7 @@ class Situations:
     def see_draft(
         self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows, seconds: float
     ) -> Situation | None:
-        """Store the results of a draft forward. At the draft's root, return the situation.
+        """Store the results of a draft forward pass. At the draft's root, return the situation.
 
         Return None at other nodes, or if there was no earlier step.
 
@@ -121,7 +121,7 @@ def divergence(p: Logits, q: Logits) -> float:
     """Return KL(p || q) in nats, summed over the 64 tokens that are most probable under p.
 
     ``p`` and ``q`` have one row each. The other tokens have little probability, and a sum over all
-    of them would take longer than a small draft forward.
+    of them would take longer than a small draft forward pass.
     """
     ids, _ = p.top_k(DIVERGENCE_TOKENS)
     log_p, log_q = p.log_probability(ids), q.log_probability(ids)
@@ -140,10 +140,10 @@ class Delayed(Shaped):
     rates by sibling rank and this machine's costs.
 
     The paper's selector network (``paradecode train tree-selector``) reads hidden states and
-    entropies. It chooses after the first draft forward of a step, because it reads that forward's
-    hidden state. It also needs an earlier verification with hidden states of both models; until
-    then the formula chooses. The network and the formula never read the tokens of the draft that
-    they shape, only earlier ones.
+    entropies. It chooses after the first draft forward pass of a step, because it reads that
+    forward's hidden state. It also needs an earlier verification with hidden states of both models;
+    until then the formula chooses. The network and the formula never read the tokens of the draft
+    that they shape, only earlier ones.
     """
 
     selector: str = local_path("network by `paradecode train tree-selector`; empty: the formula")

@@ -2,7 +2,7 @@
 
 ``draft-model`` runs the whole model. ``s2d`` runs a model with nested exits as deep as each token
 needs. ``deer`` runs a masked diffusion model, which predicts all levels of a draft in one forward
-over masks after the text.
+pass over masks after the text.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DraftModel(ModelDrafter):
 
     With ``width`` 1 the draft is a chain. The draft model's own K/V cache follows the text: rows of
     accepted tokens stay, other rows are dropped, and tokens that the draft model has not read are
-    inputs of its next forward.
+    inputs of its next forward pass.
 
     When: the target is several times as large as the draft model, and the text is new, so that
     there is nothing to copy.
@@ -64,7 +64,7 @@ class DraftModel(ModelDrafter):
 # S2D: a draft model with several exits; a row leaves at the first exit that is sure enough.
 
 PIECE = 64
-"""The most rows of one forward that catches up with the text."""
+"""The most rows of one forward pass that catches up with the text."""
 
 
 @dataclass
@@ -209,8 +209,8 @@ class SortedDraft(ModelDrafter):
     After some of its layers the model's last norm and LM head guess a token. If the best token has
     at least the probability ``sure``, the guess is taken there; otherwise the row goes on to the
     next exit. Rows that left early wait before the deeper layers. They run through these layers
-    when a later row gets there, so every row attends to the same rows as in a whole forward. Rows
-    of rejected tokens are dropped. The draft is a chain.
+    when a later row gets there, so every row attends to the same rows as in a whole forward pass.
+    Rows of rejected tokens are dropped. The draft is a chain.
 
     A token is sampled from the distribution of the exit that made its guess, so every verifier
     stays exact. The published code takes each exit's best token and tests it as if it had been
@@ -243,7 +243,7 @@ class SortedDraft(ModelDrafter):
 
 
 class MaskRows(LevelRows):
-    """Base class for ``depth`` masks in one draft forward; row i predicts level i + 1."""
+    """Base class for ``depth`` masks in one draft forward pass; row i predicts level i + 1."""
 
     _seen: DraftRows | None = None
 
@@ -256,7 +256,7 @@ class MaskRows(LevelRows):
 
     @property
     def rows(self) -> int:
-        """Number of rows in the forward."""
+        """Number of rows in the forward pass."""
         raise NotImplementedError
 
     def seconds(self, rows: int) -> float:
@@ -364,9 +364,9 @@ def _states(reply: Reply, rows: NDArray[np.int32] | None) -> NDArray[np.float32]
 class Deer(ModelDrafter):
     """A diffusion model fills masks after the text in one forward, and the target verifies them.
 
-    A draft costs one forward, however long it is, and its guesses are independent of one another. A
-    wrong guess therefore does not spoil later ones. Each guess is sampled from its own distribution
-    q, as verifiers that test p / q need it.
+    A draft costs one forward pass, however long it is, and its guesses are independent of one
+    another. A wrong guess therefore does not spoil later ones. Each guess is sampled from its own
+    distribution q, as verifiers that test p / q need it.
 
     Any draft model with a mask token serves. With full attention (LLaDA, Dream), keys and values of
     earlier drafts are used again for ``refresh`` drafts, which cannot change the output. With

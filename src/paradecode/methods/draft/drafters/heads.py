@@ -58,7 +58,7 @@ class Eagle(HeadDrafter):
     aliases=("peagle", "parallel-eagle"),
 )
 class PEagle(HeadDrafter):
-    """Masks after the last token stand for the tokens to come; one forward guesses them all.
+    """Masks after the last token stand for the tokens to come; one forward pass guesses them all.
 
     EAGLE needs a forward for each level. This head needs one forward for the whole draft, so a deep
     draft costs little more than a shallow one. The tree is made of the most probable paths through
@@ -209,7 +209,7 @@ class DFlash(HeadDrafter):
     DFlash2 mixes each row with the row before it. A selector chooses between the most probable
     tokens of each row by the token before it, so the tree grows level by level.
 
-    When: there is such a head: a draft of eight tokens costs one forward of the head.
+    When: there is such a head: a draft of eight tokens costs one forward pass of the head.
     """
 
 
@@ -223,8 +223,8 @@ class DSpark(HeadDrafter):
     """A block of masks is filled in one forward; a small table makes its tokens follow one another.
 
     The layers are DFlash's. Each token adds an amount to the logits of the next one, which is a
-    product of two narrow matrices, so the tree grows level by level without another forward. The
-    head's own estimates of acceptance are not read, because estimates are corrected by counted
+    product of two narrow matrices, so the tree grows level by level without another forward pass.
+    The head's own estimates of acceptance are not read, because estimates are corrected by counted
     acceptances.
 
     When: there is such a head.

@@ -93,11 +93,11 @@ class RejectedDrafts:
 class Jacobi(ModelFree):
     """Solve for several tokens at once by Jacobi iteration (Santilli 2023).
 
-    The draft is the model's prediction, in the last forward, for the positions after the accepted
-    tokens. The wrong guesses among its inputs get better from forward to forward. New positions
-    begin with the token that followed the token before them last time, or else with random tokens
-    of the text. A right guess at the wrong position never gets better. Therefore all positions
-    start again after ``restart`` forwards without an accepted token.
+    The draft is the model's prediction, in the last forward pass, for the positions after the
+    accepted tokens. The wrong guesses among its inputs get better from forward to forward. New
+    positions begin with the token that followed the token before them last time, or else with
+    random tokens of the text. A right guess at the wrong position never gets better. Therefore all
+    positions start again after ``restart`` forwards without an accepted token.
 
     Models gain little unless `paradecode train jacobi` trained them for it (Jacobi Forcing,
     2512.14681). ``recycle`` is that paper's addition: if one of the latest rejected drafts contains

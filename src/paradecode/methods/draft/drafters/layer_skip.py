@@ -192,7 +192,7 @@ def _kernel(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def runs_of(kept: NDArray[np.bool_]) -> Layers:
-    """Return the layers and half layers that a forward with the set ``kept`` runs."""
+    """Return the layers and half layers that a forward pass with the set ``kept`` runs."""
     layers: list[int | Half] = []
     for layer, (attends, feeds) in enumerate(kept.reshape(-1, 2).tolist()):
         if attends and feeds:
@@ -209,8 +209,8 @@ class Swift(ModelDrafter):
     Attention and MLP of each layer are skipped independently; the first layer and the last layer
     always run. The search starts with the set that leaves out every second layer. All sets leave
     out the same number of sub-layers. The score of a set is the share of the last ``window`` tokens
-    that it would have predicted, measured in one forward over all of them. If layers attend only to
-    a window, the keys for that forward are gone, and the first set stays.
+    that it would have predicted, measured in one forward pass over all of them. If layers attend
+    only to a window, the keys for that forward are gone, and the first set stays.
 
     When: a large model, long outputs and no draft model at hand. The default model has no layers to
     spare.

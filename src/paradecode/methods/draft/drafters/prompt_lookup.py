@@ -144,8 +144,8 @@ class LookupTree(PromptLookup):
     after the last four tokens (``train ngram-table --alternatives 3``). The node with the largest
     acceptance probability is added next, until the draft is full.
 
-    When: large models, in which a forward of eight rows costs little more than one of one row. On
-    small models the chains of ``prompt-lookup`` gain more.
+    When: large models, in which a forward pass of eight rows costs little more than one of one row.
+    On small models the chains of ``prompt-lookup`` gain more.
     """
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:

@@ -1,4 +1,4 @@
-"""PPD and Hidden Transfer: extra rows of the target's own forward guess later tokens."""
+"""PPD and Hidden Transfer: extra rows of the target's own forward pass guess later tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from paradecode.methods.draft.source import NO_TOKENS, share_of
     aliases=("parallel-prompt-decoding",),
 )
 class Ppd(RowDrafter):
-    """Rows of trained embeddings in the target's own forward guess the tokens further on.
+    """Rows of trained embeddings in the target's own forward pass guess the tokens further on.
 
     Chen et al. 2024. Prompt row k after a token guesses the token k + 1 positions further on. The
     guesses after the last accepted token make the next draft. A node gets prompt rows by the
@@ -52,10 +52,10 @@ class Ppd(RowDrafter):
 class TransferRows(GuessRows):
     """Prompt rows that the head's matrices (``transfers``) make in the middle of a verification.
 
-    The verification is cut into forwards at the layers where such rows enter. The forwards before
-    the last cut store no keys and values. The last forward goes on from there, and computes the
-    same for the tree's own rows as an uncut forward. A row that has overflowed is set to 0, because
-    NaN would spread to rows that do not attend to it.
+    The verification is cut into forward passes at the layers where such rows enter. The forwards
+    before the last cut store no keys and values. The last forward goes on from there, and computes
+    the same for the tree's own rows as an uncut forward. A row that has overflowed is set to 0,
+    because NaN would spread to rows that do not attend to it.
 
     Args:
         total: number of layers of the target.
@@ -139,7 +139,7 @@ class HiddenTransfer(RowDrafter):
     in PPD, and the tree is made of the most probable paths.
 
     When: there are such matrices for the target, and rows are cheap. A verification is run in two
-    forwards, of the layers before l and of the others: no weight is read twice.
+    forward passes, of the layers before l and of the others: no weight is read twice.
     """
 
     _took: list[float] = field(default_factory=list, init=False, repr=False)

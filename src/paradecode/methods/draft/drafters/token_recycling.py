@@ -51,9 +51,9 @@ class TokenRecycling(ModelFree):
     """Unroll a table of each token's likely successors, updated by every verified row (Luo 2024).
 
     All rows update the table, also rejected ones: the model's prediction after a token says what
-    may follow that token. If several rows of a forward have the same token, the last accepted row
-    is stored. The table is shared by the tenant's requests. The tree grows best first by acceptance
-    rates of this request (the paper has one fixed tree of 80 nodes, too wide for a CPU).
+    may follow that token. If several rows of a forward pass have the same token, the last accepted
+    row is stored. The table is shared by the tenant's requests. The tree grows best first by
+    acceptance rates of this request (the paper has one fixed tree of 80 nodes, too wide for a CPU).
 
     When: text that follows habits rather than copies, where rows are cheap; or fused,
     ``prompt-lookup+token-recycling``, for where nothing is found to copy.

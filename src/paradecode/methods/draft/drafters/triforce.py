@@ -76,9 +76,9 @@ def chosen(shares: NDArray[np.floating], keys: int, recent: int) -> tuple[NDArra
 class TwoLevels(LevelRows):
     """The rows of one draft, which is a chain.
 
-    The small model guesses the tokens that the target with few keys will draft. One forward of the
-    target with few keys computes the row that is needed now, and the rows that are needed next if
-    the guesses are right. The guesses change only the number of forwards, never the rows.
+    The small model guesses the tokens that the target with few keys will draft. One forward pass of
+    the target with few keys computes the row that is needed now, and the rows that are needed next
+    if the guesses are right. The guesses change only the number of forwards, never the rows.
 
     Attributes:
         guesses: number of tokens that the small model guesses ahead.

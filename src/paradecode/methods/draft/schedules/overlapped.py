@@ -25,9 +25,9 @@ Correction = tuple[int, int]
 class ChainDraft:
     """The chain of tokens that is drafted after the last committed token.
 
-    Tokens of the chain that the draft model's cache lacks run in its next forward, like pending
-    committed tokens. These tokens are the last one and, after a commit, all that is left of the
-    chain.
+    Tokens of the chain that the draft model's cache lacks run in its next forward pass, like
+    pending committed tokens. These tokens are the last one and, after a commit, all that is left of
+    the chain.
 
     Attributes:
         tokens, own: the chain's tokens in the target's ids and in the draft model's ids.
@@ -109,7 +109,7 @@ class ChainDraft:
     ) -> Generator[Forward, Reply, list[ChainDraft]]:
         """Draft a chain of ``count`` tokens, or fewer if there is no room, after each correction.
 
-        All chains grow together, by the same number of tokens in each forward.
+        All chains grow together, by the same number of tokens in each forward pass.
         """
         found = [(ChainDraft(self.seq, self.streams), *each) for each in corrections]
         live, room = found, min(self.seq.scratch, self.seq.room_for(DRAFT))
@@ -156,8 +156,8 @@ def own_id(seq: TokenSequence, token: int) -> int | None:
 class Pearl:
     """Draft and target run at the same time, in two modes (Liu et al. 2024, arXiv 2408.11850).
 
-    *Pre-verify*: nothing is drafted yet. The target's forward judges the first token that the draft
-    model drafts meanwhile.
+    *Pre-verify*: nothing is drafted yet. The target's forward pass judges the first token that the
+    draft model drafts meanwhile.
 
     *Post-verify*: the target judges a drafted block while the draft model drafts the tokens after
     it. If the whole block and the token after it were right, the tokens drafted meanwhile are the
@@ -201,10 +201,10 @@ class Mirror:
     block after each of these corrections. If the outcome is one of them, the next block is already
     drafted.
 
-    With ``streams`` the draft model drafts several tokens in each forward (speculative streaming):
-    rows of trained embeddings after a token guess the tokens further on. In the paper the streams
-    enter before the last layers, and are trained together with the draft model. Here they are PPD's
-    prompt tokens, which enter before the first layer, and
+    With ``streams`` the draft model drafts several tokens in each forward pass (speculative
+    streaming): rows of trained embeddings after a token guess the tokens further on. In the paper
+    the streams enter before the last layers, and are trained together with the draft model. Here
+    they are PPD's prompt tokens, which enter before the first layer, and
     ``paradecode train head ppd --model DRAFT`` trains them alone.
 
     When: as ``pearl``, and the draft model runs many rows in little more time than one.
