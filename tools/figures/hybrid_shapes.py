@@ -1,6 +1,6 @@
 """Measures plain decoding of random hybrids beside llama.cpp on the same files.
 
-    python -m tools.figures.hybrid_shapes [NAME ...] [--rounds 5] [--context 64] [--tokens 64]
+    python -m tools.figures.hybrid_shapes [--shapes NAME ...] [--rounds 5] [--context 64] [--tokens 64]
         [--out FILE.json]
 
 The files have the shapes of published models, random blocks of Q4_0, and an embedding of Q8_0,
@@ -164,7 +164,7 @@ def turns(
     path: Path, vocabulary: int, context: int, tokens: int, rounds: int
 ) -> Iterator[tuple[float, float]]:
     """Yield tokens a second of both engines, after one answer of each that is not measured."""
-    found = []
+    found: list[Worker] = []
     python, room = Path(sys.executable), context + tokens + 64
     settings = {"model": str(path), "context": room, "threads": usable_cores()}
     for script, own in (
@@ -191,10 +191,10 @@ def turns(
 
 def main() -> None:
     parser = options(__doc__, rounds=5, context=64, tokens=64)
-    parser.add_argument("names", nargs="*", choices=[*SHAPES, []], default=[*SHAPES])
+    parser.add_argument("--shapes", nargs="+", choices=[*SHAPES], default=[*SHAPES])
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for name in given.names or SHAPES:
+    for name in given.shapes:
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "model.gguf"
             write(path, name)
