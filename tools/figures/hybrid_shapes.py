@@ -1,7 +1,7 @@
 """Measures plain decoding of random hybrids beside llama.cpp on the same files.
 
-    python -m tools.figures.hybrid_shapes [--shapes NAME ...] [--rounds 5] [--context 64] [--tokens 64]
-        [--out FILE.json]
+    python -m tools.figures.hybrid_shapes [--shapes NAME ...] [--rounds 5] [--context 64]
+        [--tokens 64] [--out FILE.json]
 
 The files have the shapes of published models, random blocks of Q4_0, and an embedding of Q8_0,
 which is the LM head, too. They say how fast a shape is, and nothing about texts. The engines take
