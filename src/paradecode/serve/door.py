@@ -7,7 +7,7 @@ from collections import deque
 from typing import Protocol
 
 TURN = 8
-"""How many requests begin in one turn of the event loop.
+"""The number of requests that begin in one turn of the event loop.
 
 Other work of the event loop runs between two turns, so a higher number delays it more.
 """
@@ -88,7 +88,7 @@ class Door:
             self._waiting.pop(visitor.owner, None)
 
     def turn(self, visitor: Visitor) -> bool:
-        """Whether the visitor may begin its request now. If not, its ``read`` is called later."""
+        """Return whether the visitor may begin now. If not, its ``read`` is called later."""
         if not self._turning:
             self._turning = True
             asyncio.get_running_loop().call_soon(self._next)
