@@ -29,7 +29,7 @@ Turns = dict[Rope, tuple[Tensor, Tensor]]
 
 @dataclass
 class PackedRows:
-    """What the layers know about the rows of a forward beside the residual stream.
+    """The layers' inputs about the rows of a forward pass, besides the residual stream.
 
     Attributes:
         positions: int64 [N].
