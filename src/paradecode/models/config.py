@@ -194,6 +194,7 @@ class ModelConfig:
         return (
             attention == usual and attention.qk_norm != "all" and attention.norm == "before"
             and (feed.norm, feed.activation, feed.gated) == ("before", "silu", True)
+            and feed.gate_factor == feed.out_factor == 1
             and self.stack[0] == Layer(self.stack[0].parts)
             and around == ("rms", 1.0, False, 0, False, 1.0, 0.0)
         )  # fmt: skip
@@ -390,9 +391,10 @@ def uniform(
 def _kind(layer: Layer) -> tuple[object, ...]:
     """Return what layers have in common that are alike, up to experts in place of an MLP."""
     feed = layer.feed
-    about = feed and (feed.norm, feed.activation, feed.gated, feed.bias)
+    about = feed and (feed.norm, feed.activation, feed.gated, feed.bias, feed.gate_factor,
+                      feed.out_factor)  # fmt: skip
     own = layer.attention, layer.states, about, layer.token_input
-    return *own, layer.residual, layer.factor, layer.scaled
+    return *own, *map(len, layer.groups), layer.ladder, layer.scaled
 
 
 def _check_layers(layers: object) -> None:

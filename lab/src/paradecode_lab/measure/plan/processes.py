@@ -78,7 +78,7 @@ def check_runnable(config: ModelConfig, visits: Sequence[tuple[str, Sequence[Pie
         fix = "processes divide models that write from left to right, without states"
         raise InvalidInput("model", config.name, f"{fix} and second embeddings")
     whole = all(isinstance(one, int) for _, own in visits for one in layers_of(own))
-    if not whole and any(layer.residual != "sequential" for layer in config.stack):
+    if not whole and any(layer.ladder or layer.beside for layer in config.stack):
         fix = "its layers' parts run side by side: place whole layers"
         raise InvalidInput("model", config.name, fix)
 
