@@ -25,6 +25,7 @@ from gguf_writing import write_gguf
 from huggingface_hub import errors
 from state_files import FILES, write_states
 
+from paradecode import LLM
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidModel
 from paradecode.models.config import uniform
@@ -187,3 +188,15 @@ def test_a_tensor_that_no_layer_has_is_refused(tmp_path: Path) -> None:
         save_file(tensors | {name: np.zeros(64, np.float32)}, tmp_path / "model.safetensors")
         with pytest.raises(InvalidModel, match="tensor"):
             read_weights(tmp_path)
+
+
+def test_the_module_of_a_hybrid_file_drafts_for_its_model(tmp_path: Path) -> None:
+    write_states(tmp_path / "model.gguf", "qwen35")
+    asked = f"mtp(head='{tmp_path / 'model.gguf'}',budget=fixed)"
+    accepted = 0
+    plain, drafting = (LLM(tmp_path / "model.gguf", decoder=name) for name in ("plain", asked))
+    for prompt in ("a", "hello", "once upon a time"):
+        found = drafting.complete(prompt, max_tokens=48)
+        assert found.token_ids == plain.complete(prompt, max_tokens=48).token_ids
+        accepted += found.stats.accepted
+    assert accepted > 0
