@@ -116,9 +116,11 @@ def _granite_hybrid(values: Metadata) -> Fields:
     elif not values.get("gguf"):
         feed = replace(feed, size=values.whole("shared_intermediate_size"))
     made = values.number("residual_multiplier", 1.0)
-    parts = {True: replace(attention, out_factor=made), False: replace(mixer, out_factor=made)}
+    attention, mixer = replace(attention, out_factor=made), replace(mixer, out_factor=made)
     feed = replace(feed, out_factor=made)
-    stack = tuple(Layer((parts[attends], feed)) for attends in attending(values, "mamba"))
+    stack = tuple(
+        Layer((attention if attends else mixer, feed)) for attends in attending(values, "mamba")
+    )
     return common(
         values, stack, embed_factor=values.number("embedding_multiplier", 1.0),
         logit_factor=1 / (values.number("logits_scaling", 1.0) or 1.0),
