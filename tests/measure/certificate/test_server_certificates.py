@@ -197,6 +197,7 @@ def test_what_the_page_says(tmp_path: Path) -> None:
     assert "m\\|m" in text
     assert "&lt;m&gt;" in html
     assert "' other'" in text
+    assert "law of draws above temperature 0 was left out" in text
     record = json.loads(json.dumps(page.server_record(found, facts), allow_nan=False))
     assert (record["verdict"], record["plan"]["max_tokens"]) == ("fail", 8)
     assert len(record["tokens"][0]["differences"]) == 1

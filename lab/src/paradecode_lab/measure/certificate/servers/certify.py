@@ -152,6 +152,8 @@ def certify_server(
                 "the law was not tested: at no place a draft was verified where few words may "
                 "follow; --temperature 0 leaves it out"
             )
+    else:
+        found.notes.append("The law of draws above temperature 0 was left out.")
     found.seconds = time.perf_counter() - started
     return found
 

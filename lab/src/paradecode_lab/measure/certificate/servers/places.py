@@ -31,8 +31,8 @@ LINES = (
 """Beginnings of lines, what follows for certain, and the words between which chance decides."""
 REPEATED = 10
 """Number of lines of a prompt. They repeat one another, so that n-grams find drafts in them."""
-DRAW = 5
-"""Number of tokens of a draw: the certain ones, one by chance, and room for a draft behind it."""
+DRAW = 4
+"""Number of tokens of a draw: a certain one, one by chance, and room for a draft behind it."""
 PILOT, FIRSTS, TRIED = 100, 20, 20
 """Numbers of plain draws, plain first tokens and speculative draws by which places are chosen."""
 DRAFTED = 0.5
