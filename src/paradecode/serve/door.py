@@ -11,8 +11,7 @@ from paradecode.serve import heads
 from paradecode.serve.security import digest
 
 TURN = 8
-"""The number of connections that are accepted, and of requests that begin, in one turn of the event
-loop.
+"""The number of connections accepted, and of requests begun, in one turn of the event loop.
 
 Other work of the event loop runs between two turns, so a higher number delays it more.
 """

@@ -212,8 +212,8 @@ class Rules:
             back[at] = before
 
     def _steps(self, column: int, at: int) -> Steps:
-        """Return the state transitions at position ``at`` by ``column``, or at a mask by any
-        token.
+        """Return the state transitions at position ``at`` by ``column``, or by any token of a
+        mask.
         """
         if column == DEAD:
             return self._text if at < self.least else self._any

@@ -35,7 +35,7 @@ UNSTEADY = 0.5
 
 @dataclass(frozen=True)
 class ServerPlan:
-    """What a server's certificate tests, and how much.
+    """The tests of a server's certificate, and their sizes.
 
     Attributes:
         max_tokens: the most tokens of the answers that are compared.

@@ -19,7 +19,7 @@ SAID = 300
 
 
 class Transport(Protocol):
-    """What a certificate needs of a server; tests give one that answers in the same process."""
+    """A certificate's connection to a server; tests give one that answers in the same process."""
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Return the JSON of an answer."""

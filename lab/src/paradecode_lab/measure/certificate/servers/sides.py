@@ -61,7 +61,7 @@ class RemoteOutput:
 
 @dataclass(frozen=True)
 class DraftCount:
-    """How many draft tokens were verified and kept; None if that number is not known.
+    """The numbers of draft tokens that were verified and kept; None if a number is not known.
 
     ``source`` says from where the numbers are.
     """
@@ -72,7 +72,7 @@ class DraftCount:
 
     @property
     def any(self) -> bool:
-        """Whether a draft was verified for certain."""
+        """True if a draft was verified for certain."""
         return bool(self.drafted or self.accepted)
 
 
