@@ -239,7 +239,9 @@ void Forward::run_layer(Member& member, std::size_t number, int& attentions) {
   }
   for (int state = 0; state < recalls; ++state) {
     const Turn turn = {!attends && state == 0, state == recalls - 1 && !feeds && !reads};
-    if (shape_.state(part.layer, state).heads == 0)
+    if (shape_.state(part.layer, state).cell != Cell::None)
+      step(member, part.layer, state, turn);
+    else if (shape_.state(part.layer, state).heads == 0)
       convolve(member, part.layer, state, turn);
     else
       recall(member, part.layer, state, turn);

@@ -50,6 +50,10 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
         "layer_types": ["mamba", "attention"] * 2, "mamba_n_heads": 4, "mamba_d_head": 16,
         "mamba_d_state": 8, "mamba_n_groups": 2, "shared_intermediate_size": 96,
     }),
+    "Mamba-1": ("mamba", {
+        "expand": 1, "intermediate_size": 64, "state_size": 4, "num_hidden_layers": 2,
+    }),
+    "RG-LRU and a window": ("recurrentgemma", {"attention_window_size": 8}),
     "gated delta": ("qwen3next", {
         "layer_types": ["linear_attention", "full_attention"] * 2, "num_experts": 4,
         "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16,
