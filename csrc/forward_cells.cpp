@@ -73,7 +73,7 @@ void Forward::step(Member& member, int layer, int number, Turn turn) {
         return out;
       },
       (w.out.panels + step - 1) / step * blocks_of(rows),
-      product(w.out, w.out_bias, step, target(layer, w.after, turn.first)));
+      product(w.out, w.out_bias, step, target(w.after, turn)));
   close(member, layer, w.after, turn);
 }
 
@@ -191,7 +191,7 @@ void Forward::read_gates(Model::Workspace::Member& own, const StateShape& kind,
     const int size = kind.block();
     const float* block = weights + (std::int64_t{in} * units + first) * size;
     for (int k = 0; k < size; ++k) own.pointers.data()[k] = block + std::int64_t{k} * count;
-    kernels_.add_rows(own.pointers.data(), by, size, count, out);
+    kernels_.add_rows(own.pointers.data(), size, {by, 0, 1}, count, &out, 1);
   }
 }
 

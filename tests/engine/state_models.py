@@ -46,7 +46,7 @@ KINDS = {
               Layer((Cells(40, 1, "gru"), FEED))),
     "mamba-1": (Layer((MAMBA1,)), Layer((replace(MAMBA1, inner_norm=True),))),
     "linear unit": (Layer((LinearUnit(3, 7), FEED)), Layer((replace(ATTENTION, window=8), FEED))),
-    "hybrid": (Layer((ATTENTION, MAMBA2, FEED), residual="parallel"),
+    "hybrid": (Layer(((ATTENTION, MAMBA2), FEED)),
                Layer((GATED_DELTA, FEED)), Layer((Convolution(3), FEED))),
 }  # fmt: skip
 

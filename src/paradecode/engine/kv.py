@@ -315,7 +315,9 @@ class KVCache:
 
     @property
     def regular(self) -> bool:
-        """Whether the cache holds all layers of committed tokens, and nothing else."""
+        """True if the cache has keys and values of all layers of committed tokens, and nothing
+        else.
+        """
         return self.filled is None and not len(self.tentative)
 
     def fork(self) -> KVCache:

@@ -55,6 +55,7 @@ class Cells:
             raise InvalidModel("head_dim", self.head_dim, fix)
 
     slot_numbers = width = mixed = 0
+    out_factor = 1.0
 
     @property
     def units(self) -> int:
@@ -130,6 +131,7 @@ class SelectiveScan:
         attributes(self, error=InvalidModel)
 
     slot_numbers = 0
+    out_factor = 1.0
 
     @property
     def mixed(self) -> int:
@@ -201,6 +203,7 @@ class LinearUnit:
             raise InvalidModel("block_dim", self.block_dim, fix)
 
     slot_numbers = 0
+    out_factor = 1.0
 
     @property
     def mixed(self) -> int:

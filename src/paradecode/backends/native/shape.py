@@ -43,7 +43,7 @@ def _layer(
         "feed": -1 if feed is None else _number(_feed(feed), feeds),
         "reads_token": reader is not None,
         "token_activation": "silu" if reader is None else reader.activation,
-        "residual": layer.residual, "factor": layer.factor, "scaled": layer.scaled,
+        "groups": [*map(len, layer.groups)], "ladder": layer.ladder, "scaled": layer.scaled,
     }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def _attention(part: Attention) -> dict[str, Any]:
 
 def _state(part: StatePart) -> dict[str, Any]:
     kinds = {SelectiveScan: "scan", LinearUnit: "unit"}
-    own = {"cell": kinds.get(type(part), "none")}
+    own = {"cell": kinds.get(type(part), "none"), "out_factor": part.out_factor}
     own |= {each.name: getattr(part, each.name) for each in fields(part)}
     return own | {"heads": 0} if isinstance(part, Convolution) else own
 
