@@ -1,6 +1,6 @@
 """Counts Newton's iterations that make all states of a diagonal GRU at once, as ParaRNN does.
 
-    python -m tools.figures.newton [--units 256] [--out FILE.json]
+    python -m tools.figures.newton [--units 64] [--out FILE.json]
     python -m tools.figures.newton FILE.json --into docs/benchmarks.md
 
 ParaRNN (arXiv 2510.21450) takes h_t = f(h_{t-1}, x_t) for all t as one system. An iteration
@@ -110,4 +110,4 @@ def measured(given: Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    tabulate(options(__doc__, units=256), COLUMNS, measured)
+    tabulate(options(__doc__, units=64), COLUMNS, measured)
