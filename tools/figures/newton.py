@@ -8,7 +8,7 @@ computes f and its derivative J at the last guess of all rows, and solves h_t = 
 guess) by a parallel scan. ``fixed`` takes 0 for J. An iteration computes as many steps as the plain
 loop, so two cores, on which the rows are divided, are at best as many times faster as ``bound``
 says: 2 over the iterations. With large recurrent weights the derivatives grow from row to row, and
-the iteration does not end (0).
+the iteration may not end (0).
 """
 
 from __future__ import annotations

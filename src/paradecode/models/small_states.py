@@ -19,8 +19,34 @@ CELLS = {"gru": (3, 1), "lstm": (4, 2), "slstm": (4, 4)}
 _MOST = 1 << 18
 
 
+class RowState:
+    """A part whose records are states, of ``kept`` numbers, and inputs of its convolution."""
+
+    width = 0
+    slot_numbers = 0
+    out_factor = 1.0
+
+    @property
+    def kept(self) -> int:
+        """The number of float32 numbers of a row's state."""
+        raise NotImplementedError
+
+    @property
+    def mixed(self) -> int:
+        """The number of channels of the convolution, if it has one."""
+        return 0
+
+    def record_numbers(self, hidden: int) -> int:
+        """Return the number of float32 numbers that a row leaves."""
+        return self.kept + self.mixed
+
+    def state_numbers(self, hidden: int) -> int:
+        """Return the number of float32 numbers that a page begins with."""
+        return self.kept + (self.width - 1) * self.mixed
+
+
 @dataclass(frozen=True)
-class Cells:
+class Cells(RowState):
     """Heads of an LSTM, a GRU or an sLSTM, each with a recurrent matrix of its own.
 
     With i = ``cell_in x`` and s = ``cell_inner h`` of the row before, gate by gate::
@@ -54,9 +80,6 @@ class Cells:
             fix = f"give at most {_MOST} units, which is {_MOST // self.heads} for each head"
             raise InvalidModel("head_dim", self.head_dim, fix)
 
-    slot_numbers = width = mixed = 0
-    out_factor = 1.0
-
     @property
     def units(self) -> int:
         """Number of units of all heads."""
@@ -69,16 +92,8 @@ class Cells:
 
     @property
     def kept(self) -> int:
-        """How many numbers are the state of a row."""
+        """The number of float32 numbers of a row's state."""
         return CELLS[self.cell][1] * self.units
-
-    def record_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a row leaves."""
-        return self.kept
-
-    def state_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a page begins with."""
-        return self.kept
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of its weights, without the norms of the stream.
@@ -98,7 +113,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class SelectiveScan:
+class SelectiveScan(RowState):
     """Channels that each keep N numbers, which decay at a rate of their own (Mamba-1, 2312.00752).
 
     With u = silu(conv(``scan_x x``)), the row makes a step d = softplus(``scan_dt`` t), keys B and
@@ -130,9 +145,6 @@ class SelectiveScan:
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
 
-    slot_numbers = 0
-    out_factor = 1.0
-
     @property
     def mixed(self) -> int:
         """Number of channels of the convolution."""
@@ -140,16 +152,8 @@ class SelectiveScan:
 
     @property
     def kept(self) -> int:
-        """How many numbers are the state of a row."""
+        """The number of float32 numbers of a row's state."""
         return self.channels * self.state_size
-
-    def record_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a row leaves."""
-        return self.kept + self.mixed
-
-    def state_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a page begins with."""
-        return self.kept + (self.width - 1) * self.mixed
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of its weights, without the norms of the stream.
@@ -175,7 +179,7 @@ class SelectiveScan:
 
 
 @dataclass(frozen=True)
-class LinearUnit:
+class LinearUnit(RowState):
     """The gated linear recurrent units of Griffin and RecurrentGemma (RG-LRU, 2402.19427).
 
     With u = conv(``unit_x x``) and gates i = sigmoid(``unit_input u``), r = sigmoid(``unit_rate
@@ -202,9 +206,6 @@ class LinearUnit:
             fix = f"give at most {_MOST} units, which is {_MOST // self.blocks} for each block"
             raise InvalidModel("block_dim", self.block_dim, fix)
 
-    slot_numbers = 0
-    out_factor = 1.0
-
     @property
     def mixed(self) -> int:
         """Number of channels of the convolution."""
@@ -212,16 +213,8 @@ class LinearUnit:
 
     @property
     def kept(self) -> int:
-        """How many numbers are the state of a row."""
+        """The number of float32 numbers of a row's state."""
         return self.blocks * self.block_dim
-
-    def record_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a row leaves."""
-        return self.kept + self.mixed
-
-    def state_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a page begins with."""
-        return self.kept + (self.width - 1) * self.mixed
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of its weights, without the norms of the stream.
