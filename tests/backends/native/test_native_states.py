@@ -15,6 +15,7 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.parts import Layer
 from paradecode.models.recurrence import Convolution, Recurrence
 from paradecode.models.small_states import Cells, LinearUnit, SelectiveScan
+from paradecode.models.weights import Tensor
 
 HEADS = Recurrence(8, 4, 64, 64, width=4, skip=True, gate="before", out_norm="head")
 CONFIG = ModelConfig("x", "x", 40, 32, (Layer((HEADS,)),), 512)
@@ -30,7 +31,11 @@ PAGES = np.arange(12, dtype=np.int32)
 
 
 def backend_of(config: ModelConfig = CONFIG) -> NativeBackend:
-    backend = NativeBackend(config, random_weights(config), dtype="f32", threads=2)
+    weights = random_weights(config)
+    for name, decay in weights.items():
+        if name.endswith(("scan_decay", "unit_decay")):  # Otherwise states would grow.
+            weights[name] = Tensor(-np.abs(decay.float32()), decay.shape)
+    backend = NativeBackend(config, weights, dtype="f32", threads=2)
     backend.reserve(len(PAGES))
     backend.reserve_states(len(PAGES), len(PAGES))
     return backend
@@ -86,6 +91,14 @@ def test_a_small_state_is_read_once_a_forward() -> None:
 
 
 @pytest.mark.parametrize("config", [MIXED, SMALL], ids=["pages", "rows"])
+def test_a_page_goes_on_from_its_state(config: ModelConfig) -> None:
+    backend = backend_of(config)
+    whole = values(backend, span(0, 53, 0, ((3, 3),)))
+    assert np.isfinite(whole).all()
+    np.testing.assert_array_equal(values(backend, span(48, 5, 3)), whole[48:])
+
+
+@pytest.mark.parametrize("config", [MIXED, SMALL], ids=["pages", "rows"])
 def test_every_row_of_a_tree_is_the_row_that_a_chain_gives(config: ModelConfig) -> None:
     """Two branches leave a page at different rows, and both cross the end of the next one."""
     backend, random = backend_of(config), np.random.default_rng(6)
@@ -105,6 +118,7 @@ def test_every_row_of_a_tree_is_the_row_that_a_chain_gives(config: ModelConfig) 
         states=StatePages(WindowPages(0, PAGES), 2, 2),
     )  # fmt: skip
     found = values(backend, tree)
+    assert np.isfinite(found).all()
     for node in range(count):
         path = np.flatnonzero(seen[node])
         for chunk in (1, len(path)):
