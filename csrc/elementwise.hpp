@@ -13,8 +13,12 @@ namespace {
 // Adding this number rounds a float to the nearest even integer, and leaves that in the low bits.
 inline constexpr float kRounder = 12582912.0F;
 
-// Computes e^x to about 1 ulp: x = n ln 2 + r, a polynomial in r, and n added to the exponent.
-inline Simd::F exp_lanes(Simd::F x) {
+// e^x = power (1 + r + tail r^2), with x = n ln 2 + r and power = 2^n.
+struct ExpParts {
+  Simd::F r, tail, power;
+};
+
+inline ExpParts exp_parts(Simd::F x) {
   // Comparisons keep a NaN only if it is the second operand.
   x = Simd::max(Simd::all(-87.3F), Simd::min(Simd::all(88.3F), x));
   const Simd::F shifted = Simd::fma(x, Simd::all(1.44269504F), Simd::all(kRounder));
@@ -27,10 +31,16 @@ inline Simd::F exp_lanes(Simd::F x) {
   p = Simd::fma(p, r, Simd::all(4.16657962e-2F));
   p = Simd::fma(p, r, Simd::all(1.66666657e-1F));
   p = Simd::fma(p, r, Simd::all(0.5F));
-  p = Simd::fma(Simd::mul(p, r), r, Simd::add(r, Simd::all(1.0F)));
   const Simd::I power =
       Simd::shift_left<23>(Simd::int_add(Simd::bits(shifted), Simd::int_all(127)));
-  return Simd::mul(p, Simd::from_bits(power));
+  return {r, p, Simd::from_bits(power)};
+}
+
+// Computes e^x to about 1 ulp.
+inline Simd::F exp_lanes(Simd::F x) {
+  const ExpParts e = exp_parts(x);
+  const Simd::F near = Simd::add(e.r, Simd::all(1.0F));
+  return Simd::mul(Simd::fma(Simd::mul(e.tail, e.r), e.r, near), e.power);
 }
 
 inline void rms_norm(const float* values, const float* weight, int size, int padded, float epsilon,

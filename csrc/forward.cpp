@@ -247,7 +247,9 @@ void Forward::run_layer(Member& member, std::size_t number, int& attentions) {
   for (int i = 0; part.attention && i < static_cast<int>(layer.states.size()); ++i) {
     const StateShape& kind = shape_.state(part.layer, i);
     const Turn own = turn(part, index++, kind.out_factor);
-    if (kind.heads == 0)
+    if (kind.cell != Cell::None)
+      step(member, part.layer, i, own);
+    else if (kind.heads == 0)
       convolve(member, part.layer, i, own);
     else
       recall(member, part.layer, i, own);

@@ -156,6 +156,19 @@ class Forward {
                 const StateWeights& w, const Recalled& at, const SpanLineage& span, int head) const;
   void finish_heads(const StateShape& kind, const StateWeights& w, const Recalled& at, int row,
                     float* out) const;
+  // Those whose records are states (forward_cells.cpp).
+  struct Stepped;
+  static int step_width(const StateShape& kind);
+  void step(Member& member, int layer, int number, Turn turn);
+  void project_steps(Member& member, const StateShape& kind, const StateWeights& w,
+                     const Stepped& at);
+  void step_units(Model::Workspace::Member& own, int part, const StateShape& kind,
+                  const StateWeights& w, const Stepped& at, const SpanLineage& span,
+                  int slice) const;
+  void read_gates(Model::Workspace::Member& own, const StateShape& kind, const StateWeights& w,
+                  const float* by, int first, int count, float* out) const;
+  void norm_inner(float* values, const float* gain, int size) const;
+  void finish_cells(const StateShape& kind, const Stepped& at, int row, float* out) const;
   // What a part made, and the residual stream (forward_residual.cpp).
   // Whether what a part made goes where it is added as it is.
   bool direct(const Norm& after, Turn turn) const {

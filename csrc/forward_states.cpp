@@ -16,13 +16,21 @@ int Forward::plan_recall() {
   int queue = 0;
   recall_stride_ = 0;
   for (const StateShape& kind : shape_.states) {
+    record_stride_ = std::max(record_stride_, kind.record_numbers());
+    if (kind.cell != Cell::None) {
+      recall_stride_ = std::max(recall_stride_, std::int64_t{step_width(kind)});
+      matrix = std::max(matrix, std::int64_t{kind.kept()});
+      queue = std::max({queue, kind.block(), 2 * kind.padded_block(), kind.key_dim});
+      widest = std::max({widest, round_up(kind.heads * kind.value_dim, kGroup),
+                         round_up(kind.decay_rank, kGroup)});
+      continue;
+    }
     const int wide = kind.heads == 0
                          ? 3 * width_
                          : 3 * round_up(kind.keys(), kGroup) + 3 * round_up(kind.values(), kGroup) +
                                2 * round_up(kind.decays(), kGroup) + round_up(kind.heads, kGroup) +
                                round_up(kind.decay_rank, kGroup);
     recall_stride_ = std::max(recall_stride_, std::int64_t{wide});
-    record_stride_ = std::max(record_stride_, kind.record_numbers());
     matrix = std::max(matrix, std::int64_t{kind.key_dim} * kind.padded_value());
     queue = std::max(queue, kind.key_dim);
     widest = std::max(
@@ -124,6 +132,11 @@ void Forward::keep_tails(int part, const StateShape& kind, const SpanLineage& sp
   for (const SpanLineage::Write& write : span.writes) {
     float* tail = model_.states_.state(part, write.slot) + kind.tail_at();
     const SpanLineage::Start& start = span.starts[static_cast<std::size_t>(write.start)];
+    if (kind.cell != Cell::None) {
+      std::copy_n(record_of(part, span, start.columns[kPage - 1]), kind.kept(),
+                  model_.states_.state(part, write.slot));
+      count_bytes(static_cast<std::size_t>(kind.kept()) * sizeof(float));
+    }
     for (int i = 0; i < past; ++i)
       std::copy_n(record_of(part, span, start.columns[kPage - past + i]) + kind.inputs_at(),
                   kind.mixed(), tail + std::int64_t{i} * kind.mixed());

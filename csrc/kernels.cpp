@@ -1,6 +1,7 @@
 // The table of a kernel set, and those of its kernels that compile quickly.
 #include "kernels.hpp"
 //
+#include "cells.hpp"
 #include "elementwise.hpp"
 #include "limits.hpp"
 #include "reductions.hpp"
@@ -25,6 +26,7 @@ constinit const Kernels kernels = {.name = PARADECODE_TEXT(PARADECODE_SET),
                                    .cap = cap,
                                    .add_rows = add_rows,
                                    .dots = dots,
+                                   .cells = {gru, lstm, slstm, scan, linear_unit},
                                    .attention_f16 = attention_f16,
                                    .attention_f32 = attention_f32,
                                    .merge_parts = merge_parts,

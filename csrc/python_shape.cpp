@@ -150,11 +150,38 @@ AttentionShape read_attention(Record& from) {
   return out;
 }
 
+void read_cell(Record& from, StateShape& out) {
+  if (out.cell == Cell::Scan) {
+    out.heads = 1;
+    out.value_dim = from.whole("channels");
+    out.key_dim = from.whole("state_size");
+    out.decay_rank = from.whole("rank");
+    out.width = from.whole("width");
+    out.tap_bias = from.flag("tap_bias");
+    out.inner_norm = from.flag("inner_norm");
+  } else if (out.cell == Cell::Unit) {
+    out.heads = from.whole("blocks");
+    out.value_dim = from.whole("block_dim");
+    out.width = from.whole("width");
+    out.bias = out.tap_bias = out.output_bias = true;
+  } else {
+    out.heads = from.whole("heads");
+    out.value_dim = from.whole("head_dim");
+    out.bias = from.flag("bias");
+  }
+}
+
 StateShape read_state(Record& from, int hidden_size) {
   StateShape out;
   out.hidden_size = hidden_size;
   out.norm = read_norm(from, &out.shares_norm);
   out.out_factor = from.number("out_factor");
+  out.cell =
+      static_cast<Cell>(from.choice("cell", {"none", "gru", "lstm", "slstm", "scan", "unit"}));
+  if (out.cell != Cell::None) {
+    read_cell(from, out);
+    return out;
+  }
   out.width = from.whole("width");
   out.tap_bias = from.flag("tap_bias");
   out.bias = from.flag("bias");

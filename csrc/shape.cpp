@@ -89,6 +89,18 @@ void AttentionShape::check() const {
 
 void StateShape::check() const {
   expect_range("hidden_size", hidden_size, 1, kMostWidth);
+  if (cell != Cell::None) {
+    expect_range("heads", heads, 1, 1 << 16);
+    expect_range("units", value_dim, 1, 1 << 16);
+    expect_range("units", std::int64_t{heads} * padded_value(), 1, 1 << 22);
+    if (dense())
+      expect_range("units", std::int64_t{gates()} * units() * value_dim, 1, std::int64_t{1} << 28);
+    expect_range("state_size", key_dim, cell == Cell::Scan ? 1 : 0, 256);
+    expect_range("rank", decay_rank, cell == Cell::Scan ? 1 : 0, kMostWidth);
+    const bool mixes = cell == Cell::Scan || cell == Cell::Unit;
+    expect_range("width", width, mixes ? 2 : 0, mixes ? kPage : 0);
+    return;
+  }
   expect_range("heads", heads, 0, kMostHeads);
   expect_range("width", width, heads == 0 ? 2 : 0, kPage);
   expect_number("out_factor", out_factor);

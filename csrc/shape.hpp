@@ -82,10 +82,12 @@ enum class Strength { One, Step, Sigmoid };
 enum class Gate { None, Before, After };
 enum class OutNorm { None, Head, Groups };
 
-// Parts that keep a state of one kind; see Convolution and Recurrence in models/recurrence.py. A
-// convolution has no heads.
+// Parts that keep a state of one kind; see models/recurrence.py and models/small_states.py. A
+// convolution has no heads. Parts with a cell have `heads` blocks of `value_dim` units, of which
+// Mamba-1 has one, with `key_dim` numbers for each unit and `decay_rank` for its steps.
 struct StateShape {
   int hidden_size = 0;
+  Cell cell = Cell::None;
   int heads = 0;
   int key_heads = 0;
   int key_dim = 0;
@@ -111,6 +113,7 @@ struct StateShape {
   float most_step = 0;
   bool bias = false;
   bool output_bias = false;
+  bool inner_norm = false;
   std::array<float, 6> factors{1, 1, 1, 1, 1, 1};  // of what makes q, k, v, z and a, and of b
   float out_factor = 1.0F;
   float out_epsilon = 0;  // of the norm of heads or groups; 0: the model's
@@ -121,20 +124,38 @@ struct StateShape {
     return std::any_of(factors.begin(), factors.end() - 1, [](float own) { return own != 1.0F; });
   }
   int padded_value() const { return round_up(value_dim, kLanes); }
+  // Of parts with a cell: units that have weights between them, which blocks of one unit have not;
+  // all units; numbers of gates and of a unit's state; and those of a row's state.
+  bool dense() const { return cell != Cell::Scan && value_dim > 1; }
+  int block() const { return value_dim > 1 ? value_dim : heads; }
+  int padded_block() const { return round_up(block(), kLanes); }
+  int units() const { return (value_dim > 1 ? heads : 1) * padded_block(); }
+  int gates() const { return cell == Cell::Gru ? 3 : cell == Cell::Unit ? 2 : 4; }
+  int numbers() const {
+    return cell == Cell::Lstm ? 2 : cell == Cell::Slstm ? 4 : cell == Cell::Scan ? key_dim : 1;
+  }
+  int kept() const { return numbers() * units(); }
   // Numbers of channels of q or k, and of v.
   int keys() const { return key_heads * key_dim; }
   int values() const { return heads * padded_value(); }
   int decays() const { return channels ? keys() : heads; }
   // What the convolution reads: q, k and v, or what is in between.
   int mixed() const {
+    if (cell != Cell::None) return width > 0 ? units() : 0;
     if (heads == 0) return round_up(hidden_size, kGroup);
     return width > 0 ? 2 * keys() + values() : 0;
   }
-  // A record has k, u, the decay since the page's start, and inputs of the convolution.
-  int inputs_at() const { return heads == 0 ? 0 : keys() + values() + decays(); }
+  // A record has k, u, the decay since the page's start, or the state of the row, and inputs of the
+  // convolution.
+  int inputs_at() const {
+    if (cell != Cell::None) return kept();
+    return heads == 0 ? 0 : keys() + values() + decays();
+  }
   std::int64_t record_numbers() const { return round_up(inputs_at() + mixed(), kLanes); }
-  // A state has a matrix for each head, then inputs of the convolution.
-  std::int64_t tail_at() const { return std::int64_t{key_dim} * values(); }
+  // A state has a matrix for each head, or the state of a row, then inputs of the convolution.
+  std::int64_t tail_at() const {
+    return cell != Cell::None ? kept() : std::int64_t{key_dim} * values();
+  }
   std::int64_t state_numbers() const {
     return round_up(static_cast<int>(tail_at()) + (width > 0 ? width - 1 : 0) * mixed(), kLanes);
   }

@@ -255,6 +255,28 @@ struct AttentionTile {
 
 constexpr std::int64_t part_floats(int padded_dim) { return std::int64_t{padded_dim} + kLanes; }
 
+// What the step of a part whose records are states reads and writes; see models/small_states.py.
+enum class Cell : int { None, Gru, Lstm, Slstm, Scan, Unit };
+inline constexpr int kCells = 5;
+
+struct CellStep {
+  int count = 0;         // of units, a multiple of 16
+  int in_stride = 0;     // from one gate to the next in `in`
+  int inner_stride = 0;  // the same in `inner`
+  int state_stride = 0;  // from one of the numbers of each unit to the next in a state
+  const float* in = nullptr;
+  const float* inner = nullptr;   // of gates what the state before gives, or of Mamba-1 the step
+  const float* before = nullptr;  // null for RG-LRU: there is no row before
+  float* after = nullptr;
+  const float* weight = nullptr;  // of each unit: the decay of RG-LRU, or what Mamba-1 skips
+  // Of Mamba-1 alone.
+  int numbers = 0;  // of each unit
+  const float* decay = nullptr;
+  const float* keys = nullptr;
+  const float* queries = nullptr;
+  float* out = nullptr;
+};
+
 // Of sum `o` and row `i` the factor is values[o * of_sum + i * of_row].
 struct RowFactors {
   const float* values;
@@ -291,6 +313,8 @@ struct Kernels {
                    float* const* outs, int sums);
   // out[i] = the dot product of `by` and rows[i]; any size.
   void (*dots)(const float* by, const float* const* rows, int count, int size, float* out);
+  // Of each kind of cell but None: the state behind a row.
+  void (*cells[kCells])(const CellStep& step);
   void (*attention_f16)(const AttentionTile& tile);
   void (*attention_f32)(const AttentionTile& tile);
   // Finishes a query of which the blocks [first_block, end_block) were left in `parts`; `sink` may

@@ -113,6 +113,7 @@ void ModelWeights::add_attention(const std::string& prefix, int index) {
 }
 
 void ModelWeights::add_state(const std::string& prefix, const StateShape& kind, StateWeights& w) {
+  if (kind.cell != Cell::None) return add_cell(prefix, kind, w);
   const int hidden = shape_.hidden_size;
   const bool plain = kind.heads == 0;
   const std::string own = prefix + (plain ? "conv_" : "state_");
@@ -157,15 +158,69 @@ void ModelWeights::add_state(const std::string& prefix, const StateShape& kind, 
   if (kind.output_bias) add(own + "o.bias", w.out_bias, hidden);
 }
 
+void ModelWeights::add_cell(const std::string& prefix, const StateShape& kind, StateWeights& w) {
+  const bool scans = kind.cell == Cell::Scan;
+  const bool mixes = kind.width > 0;
+  const std::string name = scans ? "scan_" : mixes ? "unit_" : "cell_";
+  const std::string own = prefix + name;
+  const int hidden = shape_.hidden_size;
+  const int unit = kind.block();
+  const int padded = kind.padded_block();
+  const int units = kind.heads * kind.value_dim;
+  const int rows = mixes ? units : kind.gates() * units;
+  if (kind.norm.before) add(own + "norm", w.before);
+  if (kind.norm.after) add(prefix + "after_" + name.substr(0, 4), w.after);
+  const std::string in = own + (mixes ? "x" : "in");
+  add(in, w.in[0], rows, hidden, unit, padded);
+  if (kind.bias) add(in + ".bias", w.in_bias[0], rows, unit, padded);
+  add(own + "o", w.out, hidden, units);
+  if (kind.output_bias) add(own + "o.bias", w.out_bias, hidden);
+  if (mixes) {
+    add(own + "z", w.z, units, hidden, unit, padded);
+    if (kind.bias) add(own + "z.bias", w.z_bias, units, unit, padded);
+    add(own + "taps", w.taps[0], units * kind.width, unit * kind.width, padded * kind.width);
+    if (kind.tap_bias) add(own + "taps.bias", w.tap_biases[0], units, unit, padded);
+    if (!scans) add(own + "decay", w.decay, units, unit, padded);
+  }
+  if (scans) {
+    const char* const norms[] = {"dt_norm", "b_norm", "c_norm"};
+    const int sizes[] = {kind.decay_rank, kind.key_dim, kind.key_dim};
+    for (int i = 0; kind.inner_norm && i < 3; ++i)
+      add(own + norms[i], w.inner_norms[i], sizes[i]);
+    add(own + "inner", w.b, kind.decay_rank + 2 * kind.key_dim, units);
+    add(own + "dt", w.a, units, kind.decay_rank);
+    add(own + "dt.bias", w.dt_bias, units);
+    add(own + "decay", w.decay, units * kind.key_dim);
+    add(own + "skip", w.skip, units);
+    return;
+  }
+  const char* const gates[] = {"input", "rate"};
+  for (int i = 0; i < (mixes ? 2 : 1); ++i) {
+    const std::string inner = own + (mixes ? gates[i] : "inner");
+    add(inner, w.inner[i], rows * kind.value_dim, unit, padded);
+    vectors_[inner].squares = !mixes && kind.dense();
+    if (kind.bias) add(inner + ".bias", w.inner_bias[i], rows, unit, padded);
+  }
+}
+
 // Brings the taps of all channels side by side, one tap of all after the other.
 void ModelWeights::turn_taps(const StateShape& kind, StateWeights& w) {
+  if (kind.cell == Cell::Scan) {
+    w.turned_decay = take(kind.kept());
+    for (int unit = 0; unit < kind.value_dim; ++unit)
+      for (int n = 0; n < kind.key_dim; ++n)
+        w.turned_decay[n * kind.units() + unit] = w.decay[unit * kind.key_dim + n];
+  }
   if (kind.width == 0) return;
   const int all = kind.mixed();
-  const int counts[] = {kind.heads == 0 ? kind.hidden_size : kind.keys(), kind.keys(),
-                        kind.values()};
+  const int lists = kind.heads == 0 || kind.cell != Cell::None ? 1 : 3;
+  const int counts[] = {kind.cell != Cell::None ? all
+                        : kind.heads == 0       ? kind.hidden_size
+                                                : kind.keys(),
+                        kind.keys(), kind.values()};
   w.turned = take(all * kind.width);
   if (kind.tap_bias) w.tap_bias = take(all);
-  for (int i = 0, at = 0; i < (kind.heads == 0 ? 1 : 3); at += counts[i++])
+  for (int i = 0, at = 0; i < lists; at += counts[i++])
     for (int channel = 0; channel < counts[i]; ++channel) {
       for (int tap = 0; tap < kind.width; ++tap)
         w.turned[tap * all + at + channel] = w.taps[i][channel * kind.width + tap];

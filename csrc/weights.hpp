@@ -27,7 +27,8 @@ struct MlpWeights {
   float* down_bias = nullptr;
 };
 
-// A part with a state. A convolution has B, C and X in place of q, k and v.
+// A part with a state. A convolution has B, C and X in place of q, k and v. A part with a cell has
+// its gates or its input in place of q.
 struct StateWeights {
   Matrix in[3], z, a_down, a, b, out;
   float* in_bias[3] = {};
@@ -41,6 +42,12 @@ struct StateWeights {
   float* decay = nullptr;
   float* skip = nullptr;
   float* gain = nullptr;
+  // Of a part with a cell: weights between units, [gates, blocks, in, out], or [gates, units] if
+  // there are none in blocks; RG-LRU has each gate apart. Of Mamba-1 `turned_decay` is [N, units].
+  float* inner[2] = {};
+  float* inner_bias[2] = {};
+  float* turned_decay = nullptr;
+  float* inner_norms[3] = {};  // of its step, keys and queries
   Norm before, after;
 };
 
@@ -118,8 +125,14 @@ class ModelWeights {
     int size = 0;
     int unit = 0;
     int padded = 0;
-    float factor = 1.0F;  // of all values
-    int target(int at) const { return unit == 0 ? at : at / unit * padded + at % unit; }
+    float factor = 1.0F;   // of all values
+    bool squares = false;  // of `unit` rows each, which are stored by columns
+    int target(int at) const {
+      if (unit == 0) return at;
+      if (squares)
+        at = at / (unit * unit) * (unit * unit) + at % unit * unit + at / unit % unit;
+      return at / unit * padded + at % unit;
+    }
   };
 
   void add(const std::string& tensor, Matrix& matrix, int rows, int cols, int unit = 0,
@@ -129,6 +142,7 @@ class ModelWeights {
   void add_mlp(const std::string& prefix, MlpWeights& mlp, int size, bool gated, bool bias);
   void add_attention(const std::string& prefix, int index);
   void add_state(const std::string& prefix, const StateShape& kind, StateWeights& w);
+  void add_cell(const std::string& prefix, const StateShape& kind, StateWeights& w);
   void add_feed(const std::string& prefix, int index);
   void turn_taps(const StateShape& kind, StateWeights& w);
   MatrixPlace& place(const std::string& tensor);

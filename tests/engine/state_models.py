@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.parts import Attention, Feed, Layer
 from paradecode.models.recurrence import Convolution, Recurrence
 from paradecode.models.rope import Rope
+from paradecode.models.small_states import Cells, LinearUnit, SelectiveScan
 from paradecode.models.weights import Tensor, Weights
 
 FEED = Feed(48)
@@ -32,11 +34,18 @@ GLA = Recurrence(
     4, 2, 8, 16, decay="logsigmoid", channels=True, decay_rank=5, decay_divisor=16.0,
     strength="one", scale=8**-0.5, gate="after", out_norm="head",
 )  # fmt: skip
+GRU = Cells(3, 5, "gru", bias=True)
+MAMBA1 = SelectiveScan(24, 5, 3, tap_bias=True)
 KINDS = {
     "convolution": (Layer((Convolution(3), FEED)), Layer((ATTENTION, FEED))),
     "mamba-2": (Layer((MAMBA2,)), Layer((MAMBA2,))),
     "gated delta": (Layer((GATED_DELTA, FEED)), Layer((ATTENTION, FEED))),
     "gated linear attention": (Layer((GLA, FEED)), Layer((GLA, FEED))),
+    "gru": (Layer((GRU, FEED)), Layer((ATTENTION, FEED))),
+    "cells": (Layer((Cells(2, 24, "lstm"), FEED)), Layer((Cells(2, 7, "slstm", bias=True),)),
+              Layer((Cells(40, 1, "gru"), FEED))),
+    "mamba-1": (Layer((MAMBA1,)), Layer((replace(MAMBA1, inner_norm=True),))),
+    "linear unit": (Layer((LinearUnit(3, 7), FEED)), Layer((replace(ATTENTION, window=8), FEED))),
     "hybrid": (Layer(((ATTENTION, MAMBA2), FEED)),
                Layer((GATED_DELTA, FEED)), Layer((Convolution(3), FEED))),
 }  # fmt: skip
@@ -55,6 +64,8 @@ def state_model(kind: str, seed: int = 0) -> tuple[ModelConfig, Weights]:
             noise = -np.exp(0.5 * noise)
         elif name.endswith("taps"):
             noise *= 0.5
+        elif name.endswith(("cell_inner", "unit_input", "unit_rate")):
+            noise *= 0.4
         elif len(shape) == 2:
             noise *= (4 if name in ("embed", "head") else 1.5) / np.sqrt(shape[1])
         weights[name] = Tensor(np.asarray(noise, np.float32), shape)

@@ -187,9 +187,32 @@ def _snapshot_of_a_draft(right: Any, self: Any, forward: Any, *given: Any) -> An
     return right(self, forward, *given)
 
 
+def _row_before(right: Any, view: Any, cached: Any, first: Any, step: Any) -> Any:
+    """A row reads the state of the row before it in the forward, whoever it is."""
+    wrong = [path.copy() for path in view.paths]
+    for row, path in enumerate(wrong):
+        if row and len(path):
+            path[-1] = len(cached) + row - 1
+    own, view.paths = view.paths, wrong
+    try:
+        return right(view, cached, first, step)
+    finally:
+        view.paths = own
+
+
+def _state_of_a_row_before(right: Any, path: Any, *states: Any) -> Any:
+    """A page begins with the state behind the last row but one of the page before it."""
+    return right(path[:-1], *states)
+
+
+SMALL = "paradecode.backends.torch.small_states"
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "wrong"),
     [
+        (SMALL, "_walk", _row_before),
+        (SMALL, "_last", _state_of_a_row_before),
         (SequenceStates, "wrote", _advanced_twice),
         (SequenceStates, "plan", _snapshot_of_a_draft),
         ("paradecode.backends.torch.states:StateView", "__init__", _other_branch),
@@ -202,11 +225,12 @@ def test_a_planted_mistake_changes_an_output(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]
 ) -> None:
     pytest.importorskip("torch")
-    plain = plain_outputs()
+    kind = "cells" if owner == SMALL else "hybrid"
+    plain = plain_outputs(kind)
     _once(monkeypatch, owner, name, wrong)
     for spec in METHODS:
         try:
-            found = outputs(state_engine("hybrid", torch=True), spec, PROMPTS)
+            found = outputs(state_engine(kind, torch=True), spec, PROMPTS)
         except InvalidInput:
             return  # It is refused, which is as good.
         if found != plain:
@@ -215,8 +239,8 @@ def test_a_planted_mistake_changes_an_output(
 
 
 @cache
-def plain_outputs() -> Any:
-    return outputs(state_engine("hybrid", torch=True, batch=1), "greedy", PROMPTS)
+def plain_outputs(kind: str) -> Any:
+    return outputs(state_engine(kind, torch=True, batch=1), "greedy", PROMPTS)
 
 
 def test_a_fork_copies_records_before_it_writes_them() -> None:

@@ -146,6 +146,16 @@ CASES = {
                    "state_size": 8, "n_groups": 2, "conv_kernel": 4,
                    "time_step_limit": [0.3, 0.9]}, None,
     ),
+    "mamba": Case(
+        "Mamba", {"num_hidden_layers": 2, "state_size": 8, "layer_norm_epsilon": 1e-5}, None,
+    ),
+    "jamba": Case(
+        "Jamba", {"num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1,
+                  "num_experts": 4, "mamba_d_state": 8, "rms_norm_eps": 1e-5}, None,
+    ),
+    "recurrentgemma": Case(
+        "RecurrentGemma", {"attention_window_size": WINDOW, "lru_width": 64}, None,
+    ),
     "bamba": Case(
         "Bamba",
         {"num_hidden_layers": 4, "attn_layer_indices": [1, 3], "mamba_n_heads": 8,
@@ -251,7 +261,7 @@ def save_folder(case: Case, folder: Path) -> Any:
         "Gemma4Text": "Gemma4ForCausalLM",
     }.get(case.name)
     model = getattr(transformers, kind or f"{case.name}ForCausalLM")(config)
-    return _saved(model, folder, gains=not case.name.startswith(("Gemma", "Qwen3")))
+    return _saved(model, folder, gains=not case.name.startswith(("Gemma", "Qwen3", "Recur")))
 
 
 def save_seeing(name: str, folder: Path) -> Any:

@@ -37,9 +37,14 @@ _DELTA = {
     "ssm.group_count": 2, "full_attention_interval": 2, "attention.head_count_kv": 2,
     "attention.key_length": 24, "attention.value_length": 24, "rope.dimension_count": 8,
 }  # fmt: skip
+_SCAN = {
+    "ssm.conv_kernel": 4, "ssm.inner_size": 128, "ssm.state_size": 16, "ssm.time_step_rank": 8,
+}  # fmt: skip
 FILES: dict[str, dict[str, Any]] = {
     "lfm2": {**_MIXED, "shortconv.l_cache": 3},
     "mamba2": {**_MAMBA, "attention.head_count": 0, "feed_forward_length": 0, "block_count": 2},
+    "mamba": {**_SCAN, "attention.head_count": 0, "feed_forward_length": 0, "block_count": 2},
+    "jamba": {**_MIXED, **_SCAN, "expert_count": 4, "expert_used_count": 2},
     "granitehybrid": {
         **_MIXED, **_MAMBA, "embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0,
         "attention.scale": 0.2,
@@ -97,6 +102,8 @@ def write_states(path: Path, form: str) -> ModelConfig:
     named = {"head"}
     if _MAMBA.items() <= facts.items():
         named.add("layers.0.state_q_taps.bias")
+    if architecture in ("mamba", "jamba"):
+        named |= {"layers.0.scan_taps.bias", "layers.1.router"}
     rope = Rope(theta=1e4, dim=facts["rope.dimension_count"])
     values = facts_of(family, architecture, header, named, rope)
     config = ModelConfig(name="x", architecture=family.name, **family.fields(values))
@@ -164,7 +171,9 @@ def _stored(
                 else:
                     tensor = np.concatenate(every)
                 if "taps" in own and not end:
-                    tensor = tensor.reshape(-1, 4 if groups else 3)
+                    tensor = tensor.reshape(-1, 3 if "conv_taps" in own else 4)
+                if own == "scan_decay":
+                    tensor = tensor.reshape(-1, 16)
                 if stored == "ssm_norm" and _MAMBA.items() <= FILES[family.gguf[0]].items():
                     tensor = tensor.reshape(groups[0], -1)
                 if own in ("state_decay", "state_skip") and "attn_gate" not in names:
@@ -173,6 +182,8 @@ def _stored(
                     tensor = tensor[0]
                 kinds = {"ssm_a": "", "ssm_d": "", "ssm_dt": ".bias", "exp_probs_b": ".bias"}
                 kind = kinds.get(stored, end or ".weight")
+                if own == "scan_dt":
+                    kind = end or ".weight"
                 if family.name == "falcon-h1" and stored == "ffn_norm":
                     kind = ""
                 yield f"blk.{index}.{stored}{kind}", tensor

@@ -50,6 +50,10 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
         "layer_types": ["mamba", "attention"] * 2, "mamba_n_heads": 4, "mamba_d_head": 16,
         "mamba_d_state": 8, "mamba_n_groups": 2, "shared_intermediate_size": 96,
     }),
+    "Mamba-1": ("mamba", {
+        "expand": 1, "intermediate_size": 64, "state_size": 4, "num_hidden_layers": 2,
+    }),
+    "RG-LRU and a window": ("recurrentgemma", {"attention_window_size": 8}),
     "Mamba-2 beside attention": ("falcon-h1", {
         "mamba_n_heads": 4, "mamba_d_ssm": 64, "mamba_d_state": 8, "mamba_n_groups": 2,
         "num_hidden_layers": 2, "ssm_multipliers": [0.8, 1.2, 0.7, 1.6, 0.5],

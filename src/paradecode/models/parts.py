@@ -1,9 +1,8 @@
 """The parts of a layer, each with its norms, its weights and the numbers that it stores.
 
-A part reads the residual stream and adds to it. :class:`Attention` looks at earlier rows,
-:class:`Convolution` and :class:`Recurrence` at a state, and :class:`Feed` and :class:`TokenInput`
-compute each row by itself. A :class:`Layer` runs groups of parts one after the other, and the parts
-of a group side by side.
+A part reads the residual stream and adds to it. :class:`Attention` looks at earlier rows, the
+``STATE_PARTS`` at a state, and :class:`Feed` and :class:`TokenInput` compute each row by itself. A
+:class:`Layer` runs groups of parts one after the other, and the parts of a group side by side.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from paradecode.core.errors import InvalidModel
 from paradecode.models.mixture import Mixture
 from paradecode.models.recurrence import Convolution, Recurrence
 from paradecode.models.rope import Rope
+from paradecode.models.small_states import Cells, LinearUnit, SelectiveScan, SmallState
 
 Shapes = dict[str, tuple[int, ...]]
 """Name of a tensor in its layer -> its shape, rows first."""
@@ -226,10 +226,12 @@ class TokenInput:
         return {"input_gate": (self.size, hidden), "input_out": (hidden, self.size)}
 
 
-StatePart = Union[Convolution, Recurrence]
+StatePart = Union[Convolution, Recurrence, SmallState]
+STATE_PARTS = (Convolution, Recurrence, Cells, SelectiveScan, LinearUnit)
 Part = Union[Attention, StatePart, Feed, TokenInput]
 NAMES = {
-    Attention: "attn", Convolution: "conv", Recurrence: "state", Feed: "mlp", TokenInput: "input",
+    Attention: "attn", Convolution: "conv", Recurrence: "state", Cells: "cell",
+    SelectiveScan: "scan", LinearUnit: "unit", Feed: "mlp", TokenInput: "input",
 }  # fmt: skip
 """The part's name in the names of its norms: ``attn_norm``, ``after_attn`` and so on."""
 _LATE = {f"{name}.bias": 1 for name in ("q", "k", "v", "o", "gate", "up", "down")}
@@ -242,9 +244,9 @@ class Layer:
     """The parts of a layer, in the order in which they run.
 
     Attributes:
-        order: at most one part of each kind, in the order attention, convolution, recurrence, feed,
-            token input. Parts in a tuple are side by side: they read the same stream, and their sum
-            is added to it.
+        order: at most one part of each kind, in the order attention, ``STATE_PARTS``, feed, token
+            input. Parts in a tuple are side by side: they read the same stream, and their sum is
+            added to it.
         ladder: whether a part reads the stream without what the part before it made (arXiv
             2501.06589), in place of all that was left.
         scaled: whether the stream behind the layer is multiplied by the weight ``scale``; a canvas
@@ -260,7 +262,7 @@ class Layer:
         kinds = [type(part) for part in self.parts]
         if not kinds or kinds != [kind for kind in NAMES if kind in kinds]:
             said = ", ".join(kind.__name__ for kind in kinds)
-            order = "attention, convolution, recurrence, feed, token input"
+            order = ", ".join(kind.__name__ for kind in NAMES)
             raise InvalidModel("parts", said, f"give {order} in this order")
         if self.ladder and self.beside:
             raise InvalidModel("ladder", True, "its parts run one after the other")
@@ -293,7 +295,7 @@ class Layer:
     @property
     def states(self) -> tuple[StatePart, ...]:
         """The layer's parts with a state."""
-        return tuple(part for part in self.parts if isinstance(part, (Convolution, Recurrence)))
+        return tuple(part for part in self.parts if isinstance(part, STATE_PARTS))
 
     @property
     def feed(self) -> Feed | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from native_models import random_weights
@@ -12,17 +14,28 @@ from paradecode.core.errors import InvalidInput
 from paradecode.models.config import ModelConfig
 from paradecode.models.parts import Layer
 from paradecode.models.recurrence import Convolution, Recurrence
+from paradecode.models.small_states import Cells, LinearUnit, SelectiveScan
+from paradecode.models.weights import Tensor
 
 HEADS = Recurrence(8, 4, 64, 64, width=4, skip=True, gate="before", out_norm="head")
 CONFIG = ModelConfig("x", "x", 40, 32, (Layer((HEADS,)),), 512)
 STATE = 4 * HEADS.key_dim * HEADS.values
 MIXED = ModelConfig("x", "x", 40, 32, (Layer((Convolution(3),)), Layer((HEADS,))), 512)
+SCAN = SelectiveScan(600, 16, 4)
+SMALL = ModelConfig("x", "x", 40, 32, tuple(Layer((part,)) for part in (
+    Cells(3, 24, "gru", bias=True), Cells(2, 16, "lstm"), Cells(2, 5, "slstm"), Cells(300, 1),
+    replace(SCAN, inner_norm=True), LinearUnit(4, 9),
+)), 512)  # fmt: skip
 TOKENS = np.random.default_rng(5).integers(0, 40, 200).astype(np.int32)
 PAGES = np.arange(12, dtype=np.int32)
 
 
 def backend_of(config: ModelConfig = CONFIG) -> NativeBackend:
-    backend = NativeBackend(config, random_weights(config), dtype="f32", threads=2)
+    weights = random_weights(config)
+    for name, decay in weights.items():
+        if name.endswith(("scan_decay", "unit_decay")):  # Otherwise states would grow.
+            weights[name] = Tensor(-np.abs(decay.float32()), decay.shape)
+    backend = NativeBackend(config, weights, dtype="f32", threads=2)
     backend.reserve(len(PAGES))
     backend.reserve_states(len(PAGES), len(PAGES))
     return backend
@@ -59,9 +72,36 @@ def test_a_state_is_read_once_a_forward_and_written_once_a_page() -> None:
     assert costs[1] - backend.traffic(False)[0].nbytes >= STATE
 
 
-def test_every_row_of_a_tree_is_the_row_that_a_chain_gives() -> None:
+def test_a_small_state_is_read_once_a_forward() -> None:
+    """Rows that follow one another hand their states on, and each of them leaves its own."""
+    config = ModelConfig("x", "x", 40, 32, (Layer((SCAN,)),), 512)
+    backend = backend_of(config)
+    values(backend, span(0, 34, 0, ((1, 1), (2, 2))))
+    state, costs = 4 * SCAN.kept, {}
+    for rows in (1, 2, 8):
+        backend.traffic(True)
+        values(backend, span(34, rows, 2))
+        costs[rows] = backend.traffic(False)[0].nbytes
+    for rows in (2, 8):
+        left = (costs[rows] - costs[1]) / (rows - 1)
+        assert state < left < 1.5 * state
+    backend.traffic(True)
+    values(backend, span(0, 1, 0))  # The state before the first row is read from nowhere.
+    assert state <= costs[1] - backend.traffic(False)[0].nbytes < 1.5 * state
+
+
+@pytest.mark.parametrize("config", [MIXED, SMALL], ids=["pages", "rows"])
+def test_a_page_goes_on_from_its_state(config: ModelConfig) -> None:
+    backend = backend_of(config)
+    whole = values(backend, span(0, 53, 0, ((3, 3),)))
+    assert np.isfinite(whole).all()
+    np.testing.assert_array_equal(values(backend, span(48, 5, 3)), whole[48:])
+
+
+@pytest.mark.parametrize("config", [MIXED, SMALL], ids=["pages", "rows"])
+def test_every_row_of_a_tree_is_the_row_that_a_chain_gives(config: ModelConfig) -> None:
     """Two branches leave a page at different rows, and both cross the end of the next one."""
-    backend, random = backend_of(MIXED), np.random.default_rng(6)
+    backend, random = backend_of(config), np.random.default_rng(6)
     values(backend, span(0, 45, 0, ((1, 1), (2, 2))))
     parents = [-1, 0, 1, 2, 3, 0, 5, 6, 7, 8, 1, 10]
     count = len(parents)
@@ -78,10 +118,11 @@ def test_every_row_of_a_tree_is_the_row_that_a_chain_gives() -> None:
         states=StatePages(WindowPages(0, PAGES), 2, 2),
     )  # fmt: skip
     found = values(backend, tree)
+    assert np.isfinite(found).all()
     for node in range(count):
         path = np.flatnonzero(seen[node])
         for chunk in (1, len(path)):
-            alone = backend_of(MIXED)
+            alone = backend_of(config)
             text = np.concatenate([TOKENS[:45], drafts[path]])
             at = np.arange(len(text), dtype=np.int32)
             first = len(text) - chunk

@@ -9,6 +9,7 @@ from paradecode.models.config import ModelConfig
 from paradecode.models.mixture import Mixture
 from paradecode.models.parts import Attention, Feed, Layer, StatePart
 from paradecode.models.recurrence import Convolution
+from paradecode.models.small_states import LinearUnit, SelectiveScan
 
 _OWN = ("vocab_size", "hidden_size", "context_length", "norm_eps", "norm_kind", "norm_bias",
         "embed_factor", "embed_norm", "positions", "token_width", "token_rows", "head_bias",
@@ -65,7 +66,9 @@ def _attention(part: Attention) -> dict[str, Any]:
 
 
 def _state(part: StatePart) -> dict[str, Any]:
-    own = {each.name: getattr(part, each.name) for each in fields(part)}
+    kinds = {SelectiveScan: "scan", LinearUnit: "unit"}
+    own = {"cell": kinds.get(type(part), "none"), "out_factor": part.out_factor}
+    own |= {each.name: getattr(part, each.name) for each in fields(part)}
     return own | {"heads": 0} if isinstance(part, Convolution) else own
 
 

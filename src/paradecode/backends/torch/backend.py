@@ -21,6 +21,7 @@ from paradecode.backends.interface import (
 from paradecode.backends.torch.device import open_device
 from paradecode.backends.torch.model import Transformer, attention, attention_weights, pack
 from paradecode.backends.torch.network import TorchNetworks
+from paradecode.backends.torch.small_states import run_small_states
 from paradecode.backends.torch.states import StateMemory, StateView, run_states
 from paradecode.core.errors import BackendError, InvalidInput
 from paradecode.core.layers import halves
@@ -28,6 +29,7 @@ from paradecode.core.logits import ArrayLogits, Bias, Logits, Warp
 from paradecode.core.network import Array, Item, Network
 from paradecode.models.config import ModelConfig
 from paradecode.models.parts import StatePart
+from paradecode.models.recurrence import Convolution, Recurrence
 from paradecode.models.weights import Weights, check_weights
 
 if TYPE_CHECKING:
@@ -228,8 +230,10 @@ class TorchBackend:
         recalled = [StateView(span) for span in spans] if self.config.keeps_states else []
 
         def recall(layer: int, part: StatePart, h: Tensor) -> Tensor:
-            memory = self.states[layer, part]
-            return run_states(self.model, f"layers.{layer}.", part, h, ranges, recalled, memory)
+            name, rest = f"layers.{layer}.", (h, ranges, recalled, self.states[layer, part])
+            if isinstance(part, (Convolution, Recurrence)):
+                return run_states(self.model, name, part, *rest)
+            return run_small_states(self.model, name, part, *rest)
 
         known.recall = recall
         for layer, attends, feeds in map(halves, layers):

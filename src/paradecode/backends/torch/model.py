@@ -12,8 +12,15 @@ from torch import Tensor
 
 from paradecode.models.config import ModelConfig
 from paradecode.models.mixture import Mixture
-from paradecode.models.parts import NAMES, Attention, Feed, Part, StatePart, TokenInput
-from paradecode.models.recurrence import Convolution, Recurrence
+from paradecode.models.parts import (
+    NAMES,
+    STATE_PARTS,
+    Attention,
+    Feed,
+    Part,
+    StatePart,
+    TokenInput,
+)  # fmt: skip
 from paradecode.models.rope import Rope
 from paradecode.models.weights import Weights
 
@@ -144,7 +151,7 @@ class Transformer:
             feeds: whether its other parts run, and its scale.
         """
         layer = self.config.stack[index]
-        mixers = (Attention, Convolution, Recurrence)
+        mixers = (Attention, *STATE_PARTS)
         for group in layer.groups:
             runs = [part for part in group if (attends if isinstance(part, mixers) else feeds)]
             if not runs:
@@ -176,7 +183,7 @@ class Transformer:
         h = self._norm(x, f"{name}{norm}_norm") if entering else x
         if isinstance(part, Attention):
             made = self._mixed(index, part, h, rows, attend)
-        elif isinstance(part, (Convolution, Recurrence)):
+        elif isinstance(part, STATE_PARTS):
             assert rows.recall is not None
             made = rows.recall(index, part, h)
         elif isinstance(part, TokenInput):

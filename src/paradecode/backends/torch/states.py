@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paradecode.backends.interface import PAGE, Span, StatePages, WindowPages
 from paradecode.models.parts import StatePart
-from paradecode.models.recurrence import Recurrence
+from paradecode.models.recurrence import Convolution, Recurrence
 
 if TYPE_CHECKING:
     from paradecode.backends.torch.model import Transformer
@@ -209,10 +209,10 @@ class StateMemory:
 
 
 def run_states(
-    model: Transformer, name: str, part: StatePart, h: Tensor, ranges: Sequence[slice],
-    views: Sequence[StateView], memory: StateMemory,
+    model: Transformer, name: str, part: Convolution | Recurrence, h: Tensor,
+    ranges: Sequence[slice], views: Sequence[StateView], memory: StateMemory,
 ) -> Tensor:  # fmt: skip
-    """Run a part with a state over the rows of a forward: [N, D] -> [N, D].
+    """Run a convolution or a recurrence over the rows of a forward: [N, D] -> [N, D].
 
     Args:
         name: the layer's prefix of names of weights.
@@ -226,19 +226,19 @@ def run_states(
     for rows, view in zip(ranges, views, strict=True):
         cached, new = memory.records[view.cached], inner[rows]
         before = memory.first(view).view(part.width - 1, -1)
-        mixed.append(_taps(model, [name + "conv_taps"], part.width, view, new, cached, before))
+        mixed.append(taps(model, [name + "conv_taps"], part.width, view, new, cached, before))
         ends = [last_inputs(view, path, new, cached, before) for path, _ in view.ends]
         memory.keep(view, new, ends)
     return model.linear(model.linear(h, name + "conv_c") * torch.cat(mixed), name + "conv_out")
 
 
-def _taps(
+def taps(
     model: Transformer, names: Sequence[str], width: int, view: StateView, new: Tensor,
     cached: Tensor, before: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Return the convolution of the rows with these taps side by side."""
-    taps = torch.cat([model.w[name] for name in names]).view(-1, width)
-    made = convolve(view, new, cached, before, taps)
+    """Return the convolution of the rows with the taps of these names side by side."""
+    weights = torch.cat([model.w[name] for name in names]).view(-1, width)
+    made = convolve(view, new, cached, before, weights)
     biases = [model.w[f"{name}.bias"] for name in names if f"{name}.bias" in model.w]
     return made + torch.cat(biases) if biases else made
 
@@ -263,7 +263,7 @@ def _recurrence(
         mixed = new
         if part.width:
             names = [f"{name}{each}_taps" for each in "qkv"]
-            mixed = F.silu(_taps(model, names, part.width, view, new, inputs, before))
+            mixed = F.silu(taps(model, names, part.width, view, new, inputs, before))
         heads = _heads(model, name, part, mixed, h[rows], None if steps is None else steps[rows])
         state = first[:size].view(part.heads, part.key_dim, part.value_dim)
         out, fresh, states = recur(part, view, heads, records, state)

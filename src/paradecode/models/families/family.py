@@ -300,6 +300,13 @@ def _by_blocks(rows: int) -> NDArray[np.intp]:
     return np.arange(rows).reshape(4, 3, -1).transpose(1, 0, 2).ravel()
 
 
+_FLAT = {
+    "state_decay", "state_skip", "state_dt_bias", "state_gain", "scan_decay", "scan_skip",
+    "unit_decay", "unit_input", "unit_rate",
+}  # fmt: skip
+"""Tensors that files may store as matrices, and that are lists of numbers to us."""
+
+
 def _placed(
     family: Family, config: ModelConfig, own: str, tensor: Tensor, folder: bool
 ) -> Iterator[tuple[str, Tensor]]:
@@ -310,10 +317,12 @@ def _placed(
         if attention is not None and attention.rope is not None:
             heads = attention.heads if part == "q" else attention.kv_heads
             tensor = tensor.rows(half_split(heads, attention.head_dim, attention.rope.dim))
-    if part in ("state_decay", "state_skip", "state_dt_bias", "state_gain"):
+    if part in _FLAT:
         own_values = tensor.float32().reshape(-1)
-        if folder and part == "state_decay":  # The logarithm of the negative is stored.
-            own_values = -np.exp(own_values)
+        if folder and part in ("state_decay", "scan_decay"):
+            own_values = -np.exp(own_values)  # The logarithm of the negative is stored.
+        if folder and part == "unit_decay":
+            own_values = -8 * np.logaddexp(0, own_values)
         tensor = Tensor(own_values, own_values.shape, Kind.F32)
     if own.endswith("shared.gain"):
         tensor = Tensor(tensor.data.reshape(1, -1), (1, math.prod(tensor.shape)), tensor.kind)

@@ -110,6 +110,7 @@ def facts_of(
         "use_qkv_bias": biased, "use_bias": biased, "output_bias": "layers.0.o.bias" in names,
         "mlp_bias": "layers.0.up.bias" in names, "gguf": True,
         "tap_bias": any(name.endswith("_taps.bias") for name in names),
+        "routed": [int(name.split(".")[1]) for name in names if name.endswith(".router")],
         "mamba_rms_norm": any(name.endswith("state_gain") for name in names),
     }  # fmt: skip
     return Metadata(values)
