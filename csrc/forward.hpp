@@ -23,7 +23,8 @@ struct Model::Workspace {
     Buffer<float> scores;
     Buffer<float> starts;           // states at the starts of pages, of one head
     Buffer<const float*> pointers;  // rows that are added up
-    Buffer<float> factors;          // and by what they are multiplied
+    Buffer<float*> sums;            // what they are added to
+    Buffer<float> factors;          // by what they are multiplied
     Stopwatch watch;
   };
   Buffer<float> states;     // the residual stream [rows, padded hidden]
@@ -63,6 +64,7 @@ class Forward {
           const std::vector<SpanLineage>& lineage, const std::vector<SpanInput>& spans,
           const std::vector<LayerPart>& layers, bool only_best);
   ForwardResult run();
+  std::int64_t reached() const;
 
  private:
   // Query heads [head, head + heads) of rows [row, row + rows) of a span, for the blocks
@@ -144,6 +146,7 @@ class Forward {
   void convolve_row(int part, const StateShape& kind, const StateWeights& w, int row,
                     float* out) const;
   void keep_records(Member& member, int part, const StateShape& kind);
+  void keep_tails(int part, const StateShape& kind, const SpanLineage& span) const;
   void convolve(Member& member, int layer, int number, Turn turn);
   void recall(Member& member, int layer, int number, Turn turn);
   void prepare_heads(Model::Workspace::Member& own, int part, const StateShape& kind,

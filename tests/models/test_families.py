@@ -26,6 +26,7 @@ from gguf_writing import write_gguf
 from huggingface_hub import errors
 from state_files import FILES, write_states
 
+from paradecode import LLM
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidModel
 from paradecode.models.config import uniform
@@ -164,6 +165,18 @@ def check_gguf(path: Path, near: float, sizes: tuple[int, ...] = (1, 7, 30, len(
     ("gpt-oss", {"swiglu_limit": 3.0}, "swiglu_limit"),
     ("gpt-oss", {"num_experts_per_tok": 9}, "chosen"),
     ("olmo2", {"intermediate_size": 81}, "implies"),
+    ("falcon-h1", {"ssm_multipliers": [1.0] * 4}, "ssm_multipliers"),
+    ("falcon-h1", {"mlp_multipliers": [1.0, float("nan")]}, "mlp_multipliers"),
+    ("falcon-h1", {"ssm_out_multiplier": 0.0}, "out_factor"),
+    ("falcon-h1", {"key_multiplier": 0.0}, "key_multiplier"),
+    ("falcon-h1", {"attention_bias": True}, "attention_bias"),
+    ("nemotron_h", {"layers_block_type": ["mlp", "lstm"]}, "layers_block_type"),
+    ("nemotron_h", {"moe_latent_size": 8}, "moe_latent_size"),
+    ("nemotron_h", {"mlp_bias": True}, "mlp_bias"),
+    ("nemotron_h", {"mamba_hidden_act": "gelu"}, "mamba_hidden_act"),
+    ("granitehybrid", {"num_local_experts": 4}, "experts"),
+    ("olmo_hybrid", {"hidden_act": "gelu"}, "hidden_act"),
+    ("olmo_hybrid", {"linear_key_head_dim": 0}, "linear_key_head_dim"),
 ])  # fmt: skip
 def test_contradicting_facts_are_refused(
     tmp_path: Path, family: str, change: dict[str, Any], named: str
@@ -188,3 +201,15 @@ def test_a_tensor_that_no_layer_has_is_refused(tmp_path: Path) -> None:
         save_file(tensors | {name: np.zeros(64, np.float32)}, tmp_path / "model.safetensors")
         with pytest.raises(InvalidModel, match="tensor"):
             read_weights(tmp_path)
+
+
+def test_the_module_of_a_hybrid_file_drafts_for_its_model(tmp_path: Path) -> None:
+    write_states(tmp_path / "model.gguf", "qwen35")
+    asked = f"mtp(head='{tmp_path / 'model.gguf'}',budget=fixed)"
+    accepted = 0
+    plain, drafting = (LLM(tmp_path / "model.gguf", decoder=name) for name in ("plain", asked))
+    for prompt in ("a", "hello", "once upon a time"):
+        found = drafting.complete(prompt, max_tokens=48)
+        assert found.token_ids == plain.complete(prompt, max_tokens=48).token_ids
+        accepted += found.stats.accepted
+    assert accepted > 0

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
 from typing import Protocol
 
+from paradecode.serve import heads
+from paradecode.serve.security import digest
+
 TURN = 8
-"""How many requests begin in one turn of the event loop.
+"""How many connections are accepted, and how many requests begin, in one turn of the event loop.
 
 Other work of the event loop runs between two turns, so a higher number delays it more.
 """
@@ -48,14 +52,20 @@ class Door:
 
     Args:
         most: the most connections at the same time.
+        known: digests of the valid keys.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._inside = most, set[Visitor]()
+    def __init__(self, most: int, known: Collection[bytes] = ()) -> None:
+        self._most, self._known, self._inside = most, known, set[Visitor]()
         self._waiting: dict[bytes, dict[Visitor, None]] = {}
         """Owner -> its connections that wait for their client, the longest wait first."""
         self._queues = tuple(deque[Visitor]() for _ in range(RANKS))
         self._left, self._turning = TURN, False
+
+    @property
+    def full(self) -> bool:
+        """Whether the server works on as many connections as it may have."""
+        return len(self._inside) >= self._most and not self._waiting
 
     def enter(self, visitor: Visitor) -> bool:
         """Let a connection in. Return False if the server is full and works on all connections."""
@@ -74,6 +84,11 @@ class Door:
         self.work(visitor)
         self._inside.discard(visitor)
 
+    def replace(self, old: Visitor, new: Visitor) -> None:
+        """Give a visitor's place to another one, on whose request the server works."""
+        self.leave(old)
+        self._inside.add(new)
+
     def wait(self, visitor: Visitor) -> None:
         """Record that a connection waits for its client from now on."""
         if visitor in self._inside:
@@ -86,6 +101,12 @@ class Door:
         group.pop(visitor, None)
         if not group:
             self._waiting.pop(visitor.owner, None)
+
+    def recognise(self, visitor: Visitor, head: bytes) -> None:
+        """Raise the rank of a visitor whose head has a valid key."""
+        key = heads.shown_key(head)
+        if key and (shown := digest(key)) in self._known:
+            visitor.rank, visitor.owner = KEYED, shown
 
     def turn(self, visitor: Visitor) -> bool:
         """Whether the visitor may begin its request now. If not, its ``read`` is called later."""

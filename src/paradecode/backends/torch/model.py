@@ -151,7 +151,7 @@ class Transformer:
                 continue
             read = rows.late if layer.ladder and rows.late is not None else x
             made = [self._part(index, part, read, rows, attend) for part in runs]
-            rows.late, x = x, x + sum(made[1:], made[0])
+            rows.late, x = x, self.added(index, runs[-1], x, sum(made[1:], made[0]))
         if layer.scaled and feeds:
             name = f"layers.{index}."
             if self.config.canvas_length:
@@ -162,6 +162,10 @@ class Transformer:
                 scale = self.w[name + "scale"]
             x = x * scale
         return x
+
+    def added(self, index: int, part: Part, x: Tensor, made: Tensor) -> Tensor:
+        """Return the residual stream [N, D] with what a part of a layer made."""
+        return x + made
 
     def _part(self, index: int, part: Part, x: Tensor, rows: PackedRows, attend: Attend) -> Tensor:
         """Return what a part adds to the stream [N, D], with the norms around it."""
