@@ -38,7 +38,7 @@ def hybrid_of(config: ModelConfig) -> ModelConfig:
     heads = Recurrence(config.heads, config.heads, config.head_dim, config.head_dim, width=4,
                        tap_bias=True, skip=True, gate="before", out_norm="groups")  # fmt: skip
     stack = tuple(
-        replace(layer, parts=(heads, *layer.parts[1:])) if number % 2 else layer
+        replace(layer, order=(heads, *layer.order[1:])) if number % 2 else layer
         for number, layer in enumerate(config.stack)
     )
     return replace(config, name="hybrid", stack=stack)

@@ -80,9 +80,9 @@ class Linked(DividedTransformer):
         return whole if late else whole.wait()
 
 
-def opened(ladder: bool, mesh: DeviceMesh) -> tuple[TorchBackend, Linked]:
+def opened(residual: str, mesh: DeviceMesh) -> tuple[TorchBackend, Linked]:
     """Return a model whose layers have this residual, and its part on this rank."""
-    stack = tuple(replace(layer, ladder=ladder) for layer in SHAPE.stack)
+    stack = tuple(replace(layer, ladder=residual == "ladder") for layer in SHAPE.stack)
     config = replace(SHAPE, stack=stack)
     weights = random_weights(config)
     backend = TorchBackend(config, weights, threads=1, mesh=mesh)
@@ -101,7 +101,7 @@ def measured(place: Place, rounds: int) -> list[dict[str, Any]]:
     mesh, _ = join(place)
     random = np.random.default_rng(0)
     ids = random.integers(0, SHAPE.vocab_size, CONTEXT + max(ROWS)).astype(np.int32)
-    models = {name: opened(name == "ladder", mesh) for name in ("sequential", "ladder")}
+    models = {residual: opened(residual, mesh) for residual in ("sequential", "ladder")}
     for backend, _ in models.values():
         backend.forward([span(ids[:CONTEXT], 0, 1)])
     times: dict[tuple[str, int, float | None], list[float]] = defaultdict(list)

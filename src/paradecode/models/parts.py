@@ -1,4 +1,4 @@
-"""What a layer is made of: a list of parts, each with its norms, its weights and what it keeps.
+"""The parts of a layer, each with its norms, its weights and the numbers that it stores.
 
 A part reads the residual stream and adds to it. :class:`Attention` looks at earlier rows,
 :class:`Convolution` and :class:`Recurrence` at a state, and :class:`Feed` and :class:`TokenInput`
@@ -106,7 +106,7 @@ class Attention:
 
     @property
     def slot_numbers(self) -> int:
-        """How many numbers the part keeps for a row: its key and its value, or nothing."""
+        """The number of values that the part stores for a row: its key and its value, or none."""
         return 0 if self.keys_of >= 0 else 2 * self.kv_heads * self.head_dim
 
     def tensors(self, hidden: int) -> Shapes:

@@ -52,11 +52,11 @@ class Convolution:
     slot_numbers = 0
 
     def record_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a row leaves."""
+        """Return the number of float32 values that a row leaves."""
         return hidden
 
     def state_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a page begins with."""
+        """Return the number of float32 values that a page begins with."""
         return (self.width - 1) * hidden
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
@@ -189,11 +189,11 @@ class Recurrence:
         return 2 * self.keys + self.values if self.width else 0
 
     def record_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a row leaves."""
+        """Return the number of float32 values that a row leaves."""
         return self.keys + self.values + self.decays + self.mixed
 
     def state_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a page begins with."""
+        """Return the number of float32 values that a page begins with."""
         return self.key_dim * self.values + (self.width - 1) * self.mixed
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:

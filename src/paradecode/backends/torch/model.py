@@ -29,7 +29,7 @@ Turns = dict[Rope, tuple[Tensor, Tensor]]
 
 @dataclass
 class PackedRows:
-    """What the layers know about the rows of a forward beside the residual stream.
+    """The layers' inputs about the rows of a forward pass, besides the residual stream.
 
     Attributes:
         positions: int64 [N].
@@ -151,7 +151,7 @@ class Transformer:
                 continue
             read = rows.late if layer.ladder and rows.late is not None else x
             made = [self._part(index, part, read, rows, attend) for part in runs]
-            rows.late, x = x, self.added(index, runs[-1], x, sum(made[1:], made[0]))
+            rows.late, x = x, self.added(index, runs[0], x, sum(made[1:], made[0]))
         if layer.scaled and feeds:
             name = f"layers.{index}."
             if self.config.canvas_length:

@@ -87,7 +87,8 @@ def last_inputs(
 
 @dataclass
 class Heads:
-    """What the heads of a recurrence read of rows: q and k [K, G, N], v [K, H, P], and the rest.
+    """The inputs of the heads of a recurrence, for each row: q and k [K, G, N], v [K, H, P], and
+    the rest.
 
     Attributes:
         falls: log decays [K, H] or [K, G, N].

@@ -1,4 +1,4 @@
-"""How the files of one family of models are read, from folders and from GGUF.
+"""Base class of model families, which read the files of one family from folders and from GGUF.
 
 A family names its facts as transformers' config.json does; those of a GGUF file are translated to
 the same names, so that each family has one function from facts to layers.
@@ -52,7 +52,7 @@ GGUF_OUTSIDE = {
 
 
 _TEXT = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
-"""What stands before the names of a network that is the text part of another one."""
+"""Matches the prefix of the names of a network that is the text part of another one."""
 _EXPERT = re.compile(r"experts\.(\d{1,4})\.")
 _NUMBER = re.compile(r"\.(\d{1,4})\.")
 _UNSEEN = re.compile(

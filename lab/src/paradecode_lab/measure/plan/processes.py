@@ -55,7 +55,7 @@ class Station:
 
 @dataclass(frozen=True)
 class Flown:
-    """What the processes did: each flight's tokens, and the times at which they were known."""
+    """The result of the processes: each flight's tokens, and the times at which they were known."""
 
     tokens: tuple[tuple[int, ...], ...]
     ends: tuple[tuple[float, ...], ...]
@@ -259,7 +259,7 @@ def _main(
 
 
 class _Turn(NamedTuple):
-    """What comes to a process: a flight, the number of its visit, and its rows.
+    """The message to a process: a flight, the number of its visit, and its rows.
 
     The rows are tokens, or states that the visit before it has made; ``start`` is the first one's
     position.
