@@ -284,7 +284,7 @@ class Layer:
 
     @property
     def beside(self) -> bool:
-        """Whether some parts are side by side."""
+        """True if some parts are side by side."""
         return len(self.groups) < len(self.parts)
 
     @property
