@@ -199,14 +199,13 @@ CASES = {
 """Family -> its tiny model. Windows are shorter than the text, and groups have two heads."""
 FORMS = {
     "falcon-h1 as released": replace(
-        CASES["falcon-h1"], folder=CASES["falcon-h1"].folder | {"mamba_rms_norm": False}
+        CASES["falcon-h1"], folder={**(CASES["falcon-h1"].folder or {}), "mamba_rms_norm": False}
     ),
-    "granitehybrid without experts": replace(
-        CASES["granitehybrid"],
-        folder=CASES["granitehybrid"].folder
-        | {"num_local_experts": 0, "shared_intermediate_size": 80},
-    ),
-}
+    "granitehybrid without experts": replace(CASES["granitehybrid"], folder={
+        **(CASES["granitehybrid"].folder or {}), "num_local_experts": 0,
+        "shared_intermediate_size": 80,
+    }),
+}  # fmt: skip
 """Other forms of some families' folders."""
 
 

@@ -165,6 +165,18 @@ def check_gguf(path: Path, near: float, sizes: tuple[int, ...] = (1, 7, 30, len(
     ("gpt-oss", {"swiglu_limit": 3.0}, "swiglu_limit"),
     ("gpt-oss", {"num_experts_per_tok": 9}, "chosen"),
     ("olmo2", {"intermediate_size": 81}, "implies"),
+    ("falcon-h1", {"ssm_multipliers": [1.0] * 4}, "ssm_multipliers"),
+    ("falcon-h1", {"mlp_multipliers": [1.0, float("nan")]}, "mlp_multipliers"),
+    ("falcon-h1", {"ssm_out_multiplier": 0.0}, "out_factor"),
+    ("falcon-h1", {"key_multiplier": 0.0}, "key_multiplier"),
+    ("falcon-h1", {"attention_bias": True}, "attention_bias"),
+    ("nemotron_h", {"layers_block_type": ["mlp", "lstm"]}, "layers_block_type"),
+    ("nemotron_h", {"moe_latent_size": 8}, "moe_latent_size"),
+    ("nemotron_h", {"mlp_bias": True}, "mlp_bias"),
+    ("nemotron_h", {"mamba_hidden_act": "gelu"}, "mamba_hidden_act"),
+    ("granitehybrid", {"num_local_experts": 4}, "experts"),
+    ("olmo_hybrid", {"hidden_act": "gelu"}, "hidden_act"),
+    ("olmo_hybrid", {"linear_key_head_dim": 0}, "linear_key_head_dim"),
 ])  # fmt: skip
 def test_contradicting_facts_are_refused(
     tmp_path: Path, family: str, change: dict[str, Any], named: str

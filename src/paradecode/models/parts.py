@@ -260,7 +260,7 @@ class Layer:
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
         kinds = [type(part) for part in self.parts]
-        if not kinds or kinds != [kind for kind in NAMES if kind in kinds]:
+        if not all(self.groups) or not kinds or kinds != [kind for kind in NAMES if kind in kinds]:
             said = ", ".join(kind.__name__ for kind in kinds)
             order = ", ".join(kind.__name__ for kind in NAMES)
             raise InvalidModel("parts", said, f"give {order} in this order")
@@ -271,6 +271,8 @@ class Layer:
             if "shared" in (first.norm, *[one.norm for one in others if not normed]):
                 fix = "only parts beside an attention with a norm before it share that"
                 raise InvalidModel("norm", "shared", fix)
+        order = tuple(group if len(group) > 1 else group[0] for group in self.groups)
+        object.__setattr__(self, "order", order)
 
     @cached_property
     def groups(self) -> tuple[tuple[Part, ...], ...]:

@@ -300,7 +300,7 @@ def changed(place: str, field: str, value: object) -> dict[str, Any]:
 ])  # fmt: skip
 def test_models_of_absurd_shapes_are_refused(place, field, value):
     core_of(TINY)
-    named = {"window": "sliding_window", "size": "intermediate_size", "reads_token": "token_width"}
+    named = {"window": "sliding_window", "size": "intermediate_size", "reads_token": "groups"}
     with pytest.raises(InvalidInput, match=named.get(field, field)):
         core_of(changed(place, field, value))
 

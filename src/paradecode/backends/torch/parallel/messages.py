@@ -131,17 +131,11 @@ def config_values(config: ModelConfig) -> dict[str, Any]:
 
 def config_of(values: dict[str, Any]) -> ModelConfig:
     """Rebuild the configuration from :func:`config_values`, and check it like any other."""
-    stack = tuple(
-        Layer(
-            **layer
-            | {
-                "order": tuple(
-                    tuple(_part(kind, own) for kind, own in group) for group in layer["order"]
-                )
-            }
-        )
-        for layer in values["stack"]
+    layers = values["stack"]
+    orders = (
+        tuple(tuple(_part(*part) for part in group) for group in layer["order"]) for layer in layers
     )
+    stack = tuple(Layer(**layer | {"order": order}) for layer, order in zip(layers, orders))
     ends = tuple(values["eos_tokens"])
     return ModelConfig(**values | {"stack": stack, "eos_tokens": ends})
 
