@@ -6,7 +6,7 @@ They are saved as Llama models, or as Granite's hybrids if some layers keep a st
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,15 +92,20 @@ class TinyLayer(nn.Module):
         """Compute one layer of the model: [B, T, D] -> [B, T, D]."""
         h = self.attn_norm(x)
         x = x + (self._attend(h, cos, sin, seen) if self.mamba is None else self.mamba(h))
-        h = self.mlp_norm(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+        return x + self.feed(self.mlp_norm(x))
 
     def _attend(self, h: Tensor, cos: Tensor, sin: Tensor, seen: Tensor | None) -> Tensor:
         q, k, v = (
             m(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in (self.q, self.k, self.v)
         )
         mixed = _attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v, seen)
-        return self.o(mixed.transpose(1, 2).flatten(2))
+        out: Tensor = self.o(mixed.transpose(1, 2).flatten(2))
+        return out
+
+    def feed(self, h: Tensor) -> Tensor:
+        """Compute the MLP: [B, T, D] -> [B, T, D]."""
+        out: Tensor = self.down(F.silu(self.gate(h)) * self.up(h))
+        return out
 
 
 class TinyModel(nn.Module):
@@ -109,16 +114,20 @@ class TinyModel(nn.Module):
     Args:
         config: a result of ``tiny_config``.
         seed: seed of the initial weights.
+        layer: makes a layer.
     """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(
+        self, config: ModelConfig, seed: int,
+        layer: Callable[[ModelConfig, Layer], TinyLayer] = TinyLayer,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(TinyLayer(config, layer) for layer in config.stack)
+        self.layers = nn.ModuleList(layer(config, own) for own in config.stack)
         self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
         angle = torch.arange(CONTEXT, dtype=torch.float64)[:, None] * torch.from_numpy(
             config.rope.inverse_frequencies()
@@ -132,9 +141,9 @@ class TinyModel(nn.Module):
             elif parameter.ndim == 2:
                 spread = 0.04 if name == "embed.weight" else parameter.shape[1] ** -0.5
                 nn.init.normal_(parameter, 0, spread, generator)
-        for layer in self.layers:
-            if layer.mamba is not None:
-                layer.mamba.draw(generator)
+        for made in self.layers:
+            if made.mamba is not None:
+                made.mamba.draw(generator)
 
     @torch.no_grad()
     def set_alike(self, pairs: Sequence[tuple[int, int]], seed: int) -> None:
