@@ -13,8 +13,10 @@ import pytest
 from state_models import KINDS, ask, outputs, state_engine, state_model, told
 
 from paradecode.backends.interface import PAGE
+from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidInput, InvalidModel
 from paradecode.core.lineage import lineage
+from paradecode.engine.engine import Engine, Limits
 from paradecode.engine.kv import KVCache
 from paradecode.engine.states import SequenceStates
 
@@ -79,6 +81,26 @@ def test_a_cached_prefix_of_every_length_changes_no_output() -> None:
         found.append(asked.cached_tokens)
     assert max(found) == 64
     assert {each % PAGE for each in found} == {0}
+
+
+def test_a_long_cached_prompt_is_read_again_from_the_last_state_only() -> None:
+    """A transformer finds each whole page again, and layers with a state all but 512 tokens."""
+    config, weights = state_model("hybrid")
+    config = replace(config, context_length=4096)
+    engine = Engine(
+        {"target": NativeBackend(config, weights, dtype="f32", threads=2)}, Limits(kv_tokens=8192)
+    )
+    text = RANDOM.integers(1, 40, 2048).tolist()
+    for shared in (0, 2048, 2047, 2000, 1537, 1536, 1535, 511):
+        prompt = [*text, 5] if shared in (0, 2048) else [*text[:shared], 41 - text[shared], 5]
+        asked = ask(engine, "greedy", prompt, max_tokens=1)
+        while engine.busy:
+            engine.step()
+        read = shared // PAGE * PAGE - asked.cached_tokens
+        assert 0 <= read < 512, shared
+        assert asked.rows == len(prompt) - asked.cached_tokens
+        if shared == 2048:
+            assert read == 0
 
 
 def test_states_do_not_grow_with_the_context() -> None:

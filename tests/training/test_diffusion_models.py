@@ -1,5 +1,7 @@
 """The dense model and its sampler must agree with the backends and with saved folders."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from diffusion_models import CPU, trainer
 from paradecode.backends import open_backend
 from paradecode.backends.interface import PAGE, Span
 from paradecode.core.errors import InvalidInput
+from paradecode.llm import LLM
 from paradecode.models.safetensors_dir import read_folder
 from paradecode_lab.measure.tasks.tasks import BY_NAME, TASKS
 from paradecode_lab.training.diffusion.evaluation import (
@@ -19,19 +22,37 @@ from paradecode_lab.training.diffusion.evaluation import (
     exact_match,
     fill,
 )
-from paradecode_lab.training.diffusion.training import MODEL, OBJECTIVES
+from paradecode_lab.training.diffusion.training import MODEL, OBJECTIVES, TinyTraining
 from paradecode_lab.training.diffusion.vocabulary import END, MASK
 
 TOKENS = np.array([3, 270, 9, MASK, 300, MASK, 0, 51, 4], np.int32)
 
 
-@pytest.fixture(scope="module", params=OBJECTIVES)
-def learner(request: pytest.FixtureRequest):
-    """A model that was trained for a few steps, so that no weight is 0."""
-    shift = request.param == "diffusion"
-    made = trainer(objective=request.param, hidden_size=64, heads=1, shift=shift)
+KINDS = {
+    "diffusion": {"objective": "diffusion", "shift": True},
+    "autoregressive": {"objective": "autoregressive"},
+    "hybrid": {"objective": "autoregressive", "states": (0,), "heads": 2},
+}
+assert {kind["objective"] for kind in KINDS.values()} == set(OBJECTIVES)
+
+
+def trained(kind: str):
+    """Return a model that was trained for a few steps, so that no weight is 0."""
+    made = trainer(**{"hidden_size": 64, "heads": 1} | KINDS[kind])
     for _ in range(6):
         made.advance()
+    return made
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def learner(request: pytest.FixtureRequest):
+    return trained(request.param)
+
+
+def rounded(learner: TinyTraining):
+    """Return the dense model with the weights that are saved."""
+    made = TinyTraining(learner.plan, CPU).average
+    made.load_state_dict({k: v.half() for k, v in learner.average.state_dict().items()})
     return made
 
 
@@ -40,6 +61,8 @@ def whole(backend, full: bool) -> np.ndarray:
     count = np.arange(len(TOKENS), dtype=np.int32)
     mask = np.ones((len(TOKENS), len(TOKENS)), bool) if full else None
     backend.reserve(1)
+    if backend.config.keeps_states:
+        backend.reserve_states(1, 1)
     pages = np.zeros(1, np.int32)
     assert len(TOKENS) <= PAGE
     span = Span(pages, TOKENS, count, np.full_like(count, -1), 0, count, mask=mask)
@@ -59,14 +82,29 @@ def test_saved_folders_load_and_agree_with_the_dense_model(learner, name, tmp_pa
     assert checkpoint.config.shift == full
     assert checkpoint.config.eos_tokens == (END,)
     tokens = torch.from_numpy(TOKENS[None]).long()
-    rounded = trainer(objective=learner.plan.objective, hidden_size=64, heads=1).average
-    rounded.load_state_dict({k: v.half() for k, v in learner.average.state_dict().items()})
+    dense = rounded(learner)
     with torch.inference_mode():
-        wanted = rounded.logits(rounded(tokens))[0].log_softmax(-1).numpy()
+        wanted = dense.logits(dense(tokens))[0].log_softmax(-1).numpy()
     backend = open_backend(name, checkpoint.config, checkpoint.weights, dtype="auto", threads=1)
     np.testing.assert_allclose(
         whole(backend, full), wanted, atol=2e-3 if name == "native" else 1e-5
     )
+
+
+def test_a_hybrid_is_granites_over_several_pages(tmp_path: Path):
+    """transformers reads the folder, and the core decodes it as the dense model does."""
+    transformers = pytest.importorskip("transformers")
+    learner = trained("hybrid")
+    learner.export(tmp_path)
+    dense, random = rounded(learner), np.random.default_rng(0)
+    tokens = torch.from_numpy(random.integers(5, 552, (1, 40)))
+    granite = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / MODEL).float().eval()
+    with torch.inference_mode():
+        wanted = dense.logits(dense(tokens))
+        torch.testing.assert_close(granite(tokens).logits, wanted, atol=1e-4, rtol=0)
+    with LLM(tmp_path / MODEL, dtype="f32", threads=1) as llm:
+        made = llm.complete([tokens[0].tolist()], temperature=0, max_tokens=40, ignore_eos=True)
+    assert made[0].token_ids == continue_text(dense, tokens, 40)[0].tolist()
 
 
 @pytest.mark.parametrize("shift", [False, True])

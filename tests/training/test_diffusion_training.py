@@ -147,7 +147,9 @@ def test_another_plan_and_a_damaged_file_are_refused(tmp_path):
 @pytest.mark.parametrize("bad", [
     {"objective": "x"}, {"steps": 0}, {"rows": 0}, {"heads": 5}, {"layers": 1000}, {"tasks": "x"},
     {"blocks": 2}, {"blocks": 0.5, "objective": "autoregressive"},
-    {"shift": True, "objective": "autoregressive"},
+    {"shift": True, "objective": "autoregressive"}, {"states": (0,)},
+    {"states": (0, 6), "objective": "autoregressive"},
+    {"states": tuple(range(6)), "objective": "autoregressive"},
 ])  # fmt: skip
 def test_bad_plans(bad):
     with pytest.raises(InvalidInput, match=next(iter(bad)) if "heads" not in bad else "hidden"):

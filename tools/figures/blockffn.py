@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from paradecode.backends.interface import PAGE
 from paradecode.backends.native.backend import NativeBackend, Traffic
 from paradecode.models.config import ModelConfig
+from paradecode.models.parts import Layer
 from paradecode.models.safetensors_dir import read_weights, stored_name
 from paradecode_lab.measure.tables import Column
 from paradecode_lab.measure.tasks.tasks import TASKS
@@ -63,8 +64,8 @@ class RectifiedLayer(TinyLayer):
 
     fired: Tensor
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: ModelConfig, layer: Layer) -> None:
+        super().__init__(config, layer)
         del self.gate
         self.router = nn.Linear(config.hidden_size, EXPERTS, bias=False)
         self.router_norm = nn.RMSNorm(EXPERTS, config.norm_eps)

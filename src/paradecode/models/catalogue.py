@@ -115,6 +115,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("paradecode/tiny-autoregressive", ("tiny-autoregressive",), "llama", "Apache-2.0"),
     Entry("paradecode/graded-diffusion", ("graded-diffusion",), "llama, masked", "Apache-2.0"),
     Entry("paradecode/graded-autoregressive", ("graded-autoregressive",), "llama", "Apache-2.0"),
+    Entry("paradecode/graded-hybrid", ("graded-hybrid",), "granitehybrid", "Apache-2.0"),
 )
 
 

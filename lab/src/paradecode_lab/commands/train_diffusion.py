@@ -13,6 +13,7 @@ from rich.table import Table
 from paradecode.cli.console import err, out
 from paradecode.cli.options import grouped, option
 from paradecode.cli.outputs import make_folder
+from paradecode.core.errors import InvalidInput
 from paradecode_lab.commands.train_steps import RunFolder, device_of, until_stopped
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class RunOptions:
     start: str = option("", "Name or folder of a model whose weights it begins with.")
     blocks: float = option(0.0, "Share of texts with attention in blocks.", min=0, max=1)
     shift: bool = option(False, "Logits predict the next position, as a causal model's.")
+    states: str = option("", "Layers with heads of Mamba-2 in place of attention, as '1 4 5'.")
     averaging: float = option(0.998, "Decay of the running average of the weights.", min=0, max=1)
     seed: int = option(0, "Seed of the weights and the texts.", min=0, max=2**32 - 1)
     device: str = option("cpu", "cpu, cuda or cuda:N.")
@@ -64,7 +66,8 @@ def _train(objective: str, output: Path, run: RunOptions) -> None:
     torch.set_num_threads(1)  # Workers are threads that take different rows.
     plan = DiffusionPlan(
         objective, run.seed, run.steps, run.rows, tasks=run.tasks, blocks=run.blocks,
-        shift=run.shift, start=run.start, averaging=run.averaging,
+        shift=run.shift, states=_indices(run.states), start=run.start,
+        averaging=run.averaging,
     )  # fmt: skip
     checkpoint = output / CHECKPOINT
     trainer = (
@@ -78,6 +81,14 @@ def _train(objective: str, output: Path, run: RunOptions) -> None:
     variants = VARIANTS if objective == "diffusion" else VARIANTS[:1]
     with err.status(f"exact match on {run.instances} held-out instances a task"):
         out.print(_table(evaluate(trainer, output, variants, run.instances)))
+
+
+def _indices(text: str) -> tuple[int, ...]:
+    """Return the layers that ``--states`` names."""
+    try:
+        return tuple(sorted({int(each) for each in text.split()}))
+    except ValueError:
+        raise InvalidInput("--states", text, "give indices of layers, as '1 4 5'") from None
 
 
 def _table(results: dict[str, dict[str, Interval]]) -> Table:

@@ -55,8 +55,9 @@ class DiffusionPlan:
         blocks: share of a diffusion model's packs that are trained with attention in blocks.
         shift: whether a row's logits predict the next position, as in the autoregressive twin. A
             diffusion model can then begin with the twin's weights (Dream, arXiv:2508.15487).
+        states: indices of the layers that have heads of Mamba-2 in place of attention.
         start: name or folder of a model of the same size whose weights the training begins with; ""
-            means none.
+            means none. Heads of Mamba-2 begin with drawn weights.
 
     Raises:
         InvalidInput: a setting is out of range, or does not fit the objective.
@@ -78,6 +79,7 @@ class DiffusionPlan:
     tasks: str = "simple"
     blocks: float = 0.0
     shift: bool = False
+    states: tuple[int, ...] = ()
     start: str = ""
 
     def __post_init__(self) -> None:
@@ -89,10 +91,15 @@ class DiffusionPlan:
         for name in ("blocks", "shift"):
             if getattr(self, name) and self.objective != "diffusion":
                 raise InvalidInput(name, getattr(self, name), "only diffusion models have it")
+        if self.states and self.objective == "diffusion":
+            raise InvalidInput("states", self.states, "a diffusion model attends in each layer")
         for name, high in (("steps", 10**6), ("rows", 10**5), ("hidden_size", 4096), ("layers", 64),
                            ("heads", 64), ("inner", 16384)):  # fmt: skip
             if not 1 <= getattr(self, name) <= high:
                 raise InvalidInput(name, getattr(self, name), f"give 1 to {high}")
+        if not {*self.states} < {*range(self.layers)}:
+            fix = f"name some of 0 to {self.layers - 1}, and leave one that attends"
+            raise InvalidInput("states", self.states, fix)
         if self.hidden_size % (2 * self.heads):
             raise InvalidInput("hidden_size", self.hidden_size, "make it a multiple of 2 * heads")
 
@@ -124,7 +131,7 @@ class TinyTraining(Training):
         self.shares = {task.name: HARD.get(task.name, 1.0) for task in tasks_named(plan.tasks)}
         config = tiny_config(
             plan.objective, self.tokenizer.get_vocab_size(), plan.hidden_size, plan.layers,
-            plan.heads, plan.inner, plan.shift,
+            plan.heads, plan.inner, plan.shift, plan.states,
         )  # fmt: skip
         self.model = self.made(config)
         self.model.set_alike(spaced_words(self.tokenizer), plan.seed + 1)
