@@ -93,7 +93,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 self._go_on()
 
         def eof_received(self) -> bool:  # type: ignore[override]
-            """Return whether to continue, because the request is complete and the client may still
+            """Return whether to continue: the request is complete, and the client may still
             read.
             """
             self._half = bool(self._head) or (self._answering() and not self._left)

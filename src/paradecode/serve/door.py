@@ -65,7 +65,7 @@ class Door:
 
     @property
     def full(self) -> bool:
-        """Whether the server works on as many connections as it may have."""
+        """True if the server works on as many connections as it may have."""
         return len(self._inside) >= self._most and not self._waiting
 
     def enter(self, visitor: Visitor) -> bool:

@@ -116,7 +116,8 @@ def _granite_hybrid(values: Metadata) -> Fields:
     elif not values.get("gguf"):
         feed = replace(feed, size=values.whole("shared_intermediate_size"))
     made = values.number("residual_multiplier", 1.0)
-    attention, mixer, feed = (replace(each, out_factor=made) for each in (attention, mixer, feed))
+    attention, mixer = replace(attention, out_factor=made), replace(mixer, out_factor=made)
+    feed = replace(feed, out_factor=made)
     stack = tuple(
         Layer((attention if attends else mixer, feed)) for attends in attending(values, "mamba")
     )
@@ -221,7 +222,7 @@ def _kinds_of(values: Metadata) -> list[str]:
         raise InvalidModel(key or "hybrid_override_pattern", said, fix)
     older = {"mamba": "linear_attention", "attention": "full_attention"}
     values["num_hidden_layers"] = len(kinds)
-    return [older.get(kind, kind) for kind in kinds]
+    return [older.get(str(kind), str(kind)) for kind in kinds]
 
 
 def _kinds_in_gguf(values: Metadata) -> list[str]:
