@@ -42,8 +42,8 @@ def run(config: ModelConfig, weights: Weights, tokens: list[int], **asked: objec
     return out
 
 
-PLAIN = stacked(Layer((Feed(SIZE, gated=False),), factor=LARGE))
-"""One expert alone: its layer multiplies the result by so much that no embedding is left in it."""
+PLAIN = stacked(Layer((Feed(SIZE, gated=False, out_factor=LARGE),)))
+"""One expert alone, which multiplies the result by so much that no embedding is left in it."""
 
 
 def alone(weights: Weights, expert: int) -> Weights:
