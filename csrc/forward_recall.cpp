@@ -58,8 +58,9 @@ void Forward::recall(Member& member, int layer, int number, Turn turn) {
   if (ranked) project_ranked_decays(member, w, kind, at);
   member.enter(Part::Rotate);
   member.phase(rows, [&](int row) {
-    const float* made = recalled_ + row * recall_stride_;
+    float* made = recalled_ + row * recall_stride_;
     float* inputs = made_records_ + row * record_stride_ + kind.inputs_at();
+    if (kind.scales()) scale_heads(kind, at, made);
     if (kind.width == 0) return;
     std::copy_n(made, kind.keys(), inputs);
     std::copy_n(made + at.k, kind.keys(), inputs + kind.keys());
@@ -84,8 +85,15 @@ void Forward::recall(Member& member, int layer, int number, Turn turn) {
         return out;
       },
       (w.out.panels + step - 1) / step * blocks_of(rows),
-      product(w.out, w.out_bias, step, target(layer, w.after, turn.first)));
+      product(w.out, w.out_bias, step, target(w.after, turn)));
   close(member, layer, w.after, turn);
+}
+
+// Multiplies what the matrices made of a row by the factors of the part.
+void Forward::scale_heads(const StateShape& kind, const Recalled& at, float* made) const {
+  const int starts[] = {0, at.k, at.v, at.z, at.a, at.b};
+  for (std::size_t i = 0; i + 1 < kind.factors.size(); ++i)
+    for (int k = starts[i]; k < starts[i + 1]; ++k) made[k] *= kind.factors[i];
 }
 
 // Decays of what `a_down` makes.
@@ -150,6 +158,7 @@ void Forward::prepare_heads(Model::Workspace::Member& own, int part, const State
     if (kind.strength == Strength::One) strength = 1.0F;
     if (kind.strength == Strength::Sigmoid)
       strength = static_cast<float>(1.0 / (1.0 + exact_exp(-double{strength})));
+    strength *= kind.factors.back();
   }
   if (kind.gate != Gate::None)
     kernels_.activate[static_cast<int>(Activation::Silu)](made + at.z, nullptr,
@@ -333,7 +342,7 @@ void Forward::finish_heads(const StateShape& kind, const StateWeights& w, const 
     const int wide = all / groups;
     norm_group(kernels_, out + group * wide,
                kind.out_norm == OutNorm::Head ? w.gain : w.gain + group * wide, wide,
-               shape_.norm_epsilon);
+               kind.out_epsilon > 0 ? kind.out_epsilon : shape_.norm_epsilon);
   }
   for (int head = 0; kind.gate == Gate::After && head < kind.heads; ++head)
     for (int i = 0; i < size; ++i) out[head * size + i] *= gate(head, i);

@@ -160,7 +160,7 @@ void Forward::convolve(Member& member, int layer, int number, Turn turn) {
       member, rows, width_, needs({w.out.format}),
       [&](int row, float*) { return recalled_ + row * recall_stride_; },
       (w.out.panels + step - 1) / step * blocks_of(rows),
-      product(w.out, w.out_bias, step, target(layer, w.after, turn.first)));
+      product(w.out, w.out_bias, step, target(w.after, turn)));
   close(member, layer, w.after, turn);
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from family_models import (
     CASES,
+    FORMS,
     TOKENS,
     VOCABULARY,
     LlamaCppLogits,
@@ -39,7 +40,7 @@ from tiny_gemma import CONFIG, TEXT
 
 SEEING = ("Gemma3", "Gemma4", "Mistral3", "Qwen3_5")
 """Models that also see pictures, of which the text part opens."""
-FOLDERS = [name for name, case in CASES.items() if case.folder is not None]
+FOLDERS = {name: case for name, case in {**CASES, **FORMS}.items() if case.folder is not None}
 GGUF = [name for name, case in CASES.items() if case.gguf is not None]
 
 
@@ -82,7 +83,7 @@ def test_folders_are_read_as_transformers_reads_them(tmp_path: Path, family: str
     pytest.importorskip("transformers")
     from paradecode.backends.torch.backend import TorchBackend
 
-    save = save_seeing if family in SEEING else lambda name, to: save_folder(CASES[name], to)
+    save = save_seeing if family in SEEING else lambda name, to: save_folder(FOLDERS[name], to)
     model = save(family, tmp_path)
     with torch.no_grad():
         wanted = model(input_ids=torch.from_numpy(TOKENS.astype(np.int64))[None]).logits[0].numpy()

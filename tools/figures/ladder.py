@@ -82,7 +82,7 @@ class Linked(DividedTransformer):
 
 def opened(residual: str, mesh: DeviceMesh) -> tuple[TorchBackend, Linked]:
     """Return a model whose layers have this residual, and its part on this rank."""
-    stack = tuple(replace(layer, residual=residual) for layer in SHAPE.stack)
+    stack = tuple(replace(layer, ladder=residual == "ladder") for layer in SHAPE.stack)
     config = replace(SHAPE, stack=stack)
     weights = random_weights(config)
     backend = TorchBackend(config, weights, threads=1, mesh=mesh)

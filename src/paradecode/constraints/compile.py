@@ -149,9 +149,7 @@ class Compiler:
 
 
 def _expression(kind: str, value: object) -> Expression:
-    """Return a constraint as a regular expression, for a canvas; raise InvalidInput if there is
-    none.
-    """
+    """Return a constraint as a regular expression for a canvas, or raise InvalidInput."""
     if kind == "choice":
         return one_of(text(each) for each in checked_choices(value))
     if kind == "regex":

@@ -161,9 +161,7 @@ class ThoughtMatcher:
         return place if place.phase == BEHIND else self._constraint.step(place, token)
 
     def _behind(self, path: Sequence[int]) -> tuple[ThoughtPlace, int]:
-        """Return the state after ``path``, and the number of its tokens that come before the
-        answer.
-        """
+        """Return the state after ``path``, and the number of its tokens before the answer."""
         place = self._place
         for count, token in enumerate(path):
             if place.phase in (BEHIND, NOWHERE) and self._then is not None:

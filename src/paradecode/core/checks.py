@@ -167,9 +167,7 @@ def listed(item: Check, most: int) -> Check:
 
 
 def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
-    """Raise InvalidInput if a name in ``given`` is not in ``names``; ``what`` is shown as the
-    field.
-    """
+    """Raise InvalidInput with the field ``what`` if a name in ``given`` is not in ``names``."""
     allowed = sorted(names)
     for name in given:
         if name not in allowed:

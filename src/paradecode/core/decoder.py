@@ -194,9 +194,7 @@ class TokenSequence(Protocol):
         logprobs: list[TokenLogprob],
         end: str | None = None,
     ) -> None:
-        """Record a canvas step, and append ``tokens``, which come before all undecided
-        positions.
-        """
+        """Record a canvas step, and append ``tokens`` before the first undecided position."""
 
     def adopt(self, child: TokenSequence) -> None:
         """Take over the tokens and the cache of the fork ``child``, in place of the own ones."""

@@ -50,9 +50,7 @@ def cut(text: str, most: int) -> str:
 
 
 class _Beginnings(Repr):
-    """A ``repr`` that reads only the beginning of a value, because a whole value may need much
-    memory.
-    """
+    """A ``repr`` that reads only the beginning of a value, to save memory."""
 
     def __init__(self) -> None:
         super().__init__()

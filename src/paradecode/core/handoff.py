@@ -44,17 +44,13 @@ class Handoff:
         return self._awaited is not None
 
     def run(self, work: Callable[[], None]) -> None:
-        """Start the work, and return when it ends or waits. Raises the exception that the work
-        raises.
-        """
+        """Start the work, and return when it ends or waits; raise its exception."""
         self._left = PATIENCE
         threading.Thread(target=self._work, args=(work,), daemon=True).start()
         self._hand_over()
 
     def go_on(self) -> None:
-        """Resume waiting work if its result has arrived; return when the work ends or waits
-        again.
-        """
+        """Resume waiting work if its result has arrived; return when it ends or waits again."""
         if self._awaited is not None and self._awaited.done():
             self._left = PATIENCE
             self._ours.release()

@@ -77,7 +77,7 @@ class Block:
     causal: bool = False
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
-        """Return float32 [n, heads, size]: ``x`` with rotary positions, normed if ``gain`` is
+        """Return float32 [n, heads, size]: ``x`` rotated to positions, normed if ``gain`` is
         given.
         """
         angles = np.multiply.outer(positions, self.frequencies)[:, None, :]
@@ -283,9 +283,7 @@ class Head:
 
     @property
     def on_text(self) -> bool:
-        """True if keys and values of committed rows are computed differently from those of draft
-        rows.
-        """
+        """True if keys and values of committed rows and draft rows are computed differently."""
         return any(block.text is not None for block in self.blocks)
 
     @property

@@ -8,9 +8,7 @@ from typing import Literal, NamedTuple, Union
 from paradecode.core.checks import is_whole
 
 ATTENTION_WORK = 1 / 3
-"""Share of attention in a layer's work: about 4 of 12 hidden_size^2 weights; the MLP has the
-rest.
-"""
+"""Share of attention in a layer's work: about 4 of 12 hidden_size^2 weights."""
 
 
 class Half(NamedTuple):

@@ -90,8 +90,7 @@ class Logits(Protocol):
         """
 
     def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:
-        """Return argmax(scaled logit + Gumbel number) over the allowed tokens of each row, int32
-        [R].
+        """Return int32 [R]: argmax(scaled logit + Gumbel number) over each row's allowed tokens.
 
         With temperature 0 this is :meth:`argmax`. ``keys`` has one key of random numbers for each
         row, from :func:`noise.key`. The Gumbel number of a token is a function of the key and the

@@ -22,9 +22,7 @@ SHAPES: Mapping[str, tuple[int, int]] = {
     "centre": (1, 0), "add": (2, 0), "multiply": (2, 0), "divide": (2, 0), "join": (0, 0),
     "attention": (5, 0), "part": (1, 0), "behind": (1, 0),
 }  # fmt: skip
-"""Kind of operation -> its numbers of values and of tensors; 0 for ``join``: any number of
-values.
-"""
+"""Kind of operation -> its numbers of values (0: any number) and of tensors."""
 
 KINDS = tuple(SHAPES)
 
@@ -101,9 +99,7 @@ class Network:
         return [self.tensors[name].shape for name in step.tensors]
 
     def check(self, item: Item) -> None:
-        """Raise InvalidInput if an item does not have exactly the network's inputs, of equal
-        length.
-        """
+        """Raise InvalidInput if an item does not have exactly the inputs, of equal length."""
         rows = {len(array) if np.ndim(array) else -1 for array in item.values()}
         if set(item) != set(self.inputs) or len(rows) != 1 or -1 in rows:
             fix = f"give as many rows of each of {', '.join(self.inputs)}"

@@ -76,7 +76,5 @@ def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 def gumbel(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return a standard Gumbel random number for each token id, float64, between -3.14 and
-    22.88.
-    """
+    """Return float64: a standard Gumbel number for each token id, from -3.14 to 22.88."""
     return -np.log(-np.log(uniform(base, ids)))

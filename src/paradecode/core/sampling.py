@@ -233,14 +233,11 @@ class Sampler:
             self.matcher.advance(tokens)
 
     def noise_key(self, offset: int, purpose: Purpose = Purpose.TOKEN) -> int:
-        """Return the key of the random numbers for the position ``offset`` tokens after the next
-        one.
-        """
+        """Return the key of the random numbers ``offset`` tokens after the next position."""
         return key(self.seed, self.start + self.generated + offset, purpose)
 
     def bias(self, logits: Logits, path: Sequence[int]) -> Bias | None:
-        """Return the bias that penalties, bans and ``logit_bias`` add to one row of logits, or
-        None.
+        """Return the sum of penalties, bans and ``logit_bias`` for one row of logits, or None.
 
         ``path`` is the list of draft tokens between the last committed token and the row. Bias and
         penalties are added first; then ``min_tokens`` and the constraint ban tokens. None means

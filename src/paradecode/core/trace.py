@@ -116,9 +116,7 @@ class DraftCounts:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """1 + accepted / drafts: tokens per forward with a draft, including the target's own
-        token.
-        """
+        """1 + accepted / drafts: tokens per forward with a draft, the target's own included."""
         return 1.0 + self.accepted / self.drafts if self.drafts else 1.0
 
     def counts(self) -> dict[str, Any]:

@@ -60,9 +60,7 @@ class Vocabulary:
         return rows if self.outputs is None else self.outputs[rows]
 
     def widened(self, logits: Logits) -> Logits:
-        """Return logits [R, D] of all draft tokens; tokens without a row in the LM head get
-        -inf.
-        """
+        """Return logits [R, D] of all draft tokens; -inf for tokens that the LM head lacks."""
         if self.outputs is None:
             return logits
         rows, said = logits.shape

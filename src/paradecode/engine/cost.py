@@ -215,9 +215,7 @@ def obtain(backend: Backend, pages: int) -> CostCurve:
 
 
 def load(backend: Backend) -> CostCurve | None:
-    """Return the curve that :func:`save` stored, or None if there is none or its file is
-    damaged.
-    """
+    """Return the curve that :func:`save` stored; None if it is missing or damaged."""
     try:
         return _curve(json.loads(_path(backend).read_text("utf-8")))
     except (OSError, ValueError):

@@ -230,9 +230,7 @@ class Engine(Resources):
         return not (owner and own) or (few and sum(own) + live.reserved <= most)
 
     def _make_steps(self, changed: list[LiveSequence]) -> None:
-        """Make several steps in one call if all requests ask for that; else each method steps
-        itself.
-        """
+        """Make several steps in one call if all requests ask for it; else each method steps."""
         waiting = [steps for live in self.running if (steps := live.steps) is not None]
         backend = self.models[TARGET]
         if waiting and len(waiting) == len(self.running) and isinstance(backend, MakesSteps):

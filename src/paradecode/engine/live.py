@@ -106,9 +106,7 @@ class Live:
         self._resume(None)
 
     def advance(self) -> None:
-        """Resume the method if all its replies have arrived; raise the error of a failed
-        request.
-        """
+        """Resume the method if all its replies have arrived; raise a failed request's error."""
         if self._handoff is not None and self._handoff.waits:
             self._handoff.go_on()
             return

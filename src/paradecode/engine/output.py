@@ -256,9 +256,7 @@ class LiveOutput:
         self.text.finish()
 
     def _append(self, tokens: Sequence[int]) -> int:
-        """Append tokens up to the first that ends the output; return the number of appended
-        tokens.
-        """
+        """Append tokens up to the first that ends the output; return their number."""
         matcher = self.sampler.matcher
         for count, token in enumerate(tokens, 1):
             if self._length == len(self._buffer):

@@ -163,9 +163,7 @@ class PagePool:
 
 
 def reach(page: int, window: int) -> int:
-    """Return the first page to which a row at the start of ``page`` attends; a window of 0 means
-    all.
-    """
+    """Return the first page that a row at the start of ``page`` attends to (window 0: page 0)."""
     return max(0, page * PAGE - window + 1) // PAGE if window else 0
 
 

@@ -153,16 +153,12 @@ class Resources:
 
     @property
     def longest(self) -> int:
-        """The largest number of K/V slots that one request can have; sliding windows do not bound
-        it.
-        """
+        """The most K/V slots that one request can have; sliding windows do not bound it."""
         counts = [pool.count for name, pool in self.pools.items() if not self._most_pages(name)]
         return min(counts, default=1 << 32) * PAGE
 
     def _most_pages(self, model: str) -> int:
-        """Return the most pages that a request holds under sliding windows; 0 if a layer attends to
-        all.
-        """
+        """Return the most pages of a request under sliding windows; 0 if they do not bound it."""
         window = self.pools[model].window
         if not window or not slides(self.models[model].config):
             return 0

@@ -194,8 +194,7 @@ def spare_rows(sequences: Sequence[LiveSequence], budget: int, cost: Seconds) ->
 def shared_out(
     calls: Sequence[PendingForward], budget: int, least: int, cost: Seconds, debts: dict[str, int]
 ) -> list[tuple[PendingForward, int]]:
-    """Choose the forward passes that run now and the rows of each: first by request owner, then by
-    forward.
+    """Choose the forward passes that run now and their rows: first by owner, then by forward.
 
     An owner with few rows does not wait for the many rows of another owner (:func:`room_for`). The
     rows that the smallest owner leaves are divided equally. A forward that cannot be split may be

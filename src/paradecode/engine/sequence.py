@@ -283,8 +283,7 @@ class LiveSequence(LiveOutput):
 
     @property
     def regular(self) -> bool:
-        """True if the next steps are plain forward passes of the target, without penalties, bans or
-        biases.
+        """True if the next steps are plain target forwards without penalties, bans or biases.
 
         Other models may have read some of the text, but have no undecided draft.
         """

@@ -36,9 +36,7 @@ class LearnedStores:
         self._total = 0
 
     def of(self, salt: str, owner: str) -> dict[str, Any]:
-        """Return the stores of a salt; the caller calls :meth:`left` when it no longer needs
-        them.
-        """
+        """Return the stores of a salt. The caller calls :meth:`left` at the end of their use."""
         place = owner, salt
         stores = self._stores.setdefault(place, {})
         self._stores.move_to_end(place)

@@ -95,9 +95,7 @@ def choose(
 
 
 def _configured(config: str | Mapping[str, Any]) -> Spec:
-    """Return the method of a config in vLLM's form, where ``model`` may name the folder of a draft
-    head.
-    """
+    """Return the method of a vLLM config, whose ``model`` may be the folder of a draft head."""
     if isinstance(config, str) and config.lstrip().startswith("{"):
         name, given = name_and_settings(config)
     elif isinstance(config, Mapping):

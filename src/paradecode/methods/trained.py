@@ -229,9 +229,7 @@ def check_shapes(
 
 
 def size_in(field: str, path: str, facts: Facts, name: str, most: int) -> int:
-    """Return the number ``facts[name]``; raise InvalidInput if it is not a whole number 1 to
-    ``most``.
-    """
+    """Return ``facts[name]``; raise InvalidInput if it is not a whole number 1 to ``most``."""
     value = facts.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise InvalidInput(field, path, f"its {name} is {value!r:.40}, not from 1 to {most}")

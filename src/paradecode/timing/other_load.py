@@ -39,10 +39,9 @@ class OtherLoad:
         self._began = time.perf_counter(), busy_seconds(), own()
 
     def look(self) -> tuple[float, float | None]:
-        """Return the seconds since this object was made, and the mean number of cores used by
-        others.
+        """Return the seconds since this object was made, and how many cores others used.
 
-        The number of cores is None if it is unknown.
+        The number of cores is a mean over these seconds, or None if it is unknown.
         """
         began, busy, own = self._began
         seconds, now = time.perf_counter() - began, busy_seconds()

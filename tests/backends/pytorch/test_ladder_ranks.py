@@ -23,7 +23,7 @@ from patience import PATIENCE
 from spans import span
 
 BASE = tiny_config()
-LADDER = replace(BASE.stack[0], residual="ladder")
+LADDER = replace(BASE.stack[0], ladder=True)
 CONFIG = replace(BASE, stack=(LADDER, LADDER, BASE.stack[0]))
 PROMPT = np.random.default_rng(0).integers(0, 61, 12)
 

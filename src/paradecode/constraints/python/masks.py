@@ -249,9 +249,7 @@ class MonitorMatcher:
         self.advance(committed)
 
     def _place(self, path: Sequence[int]) -> tuple[bytes, Names] | None:
-        """Return the text after a path and the names that may follow, or None for an impossible
-        path.
-        """
+        """Return the text after a path and the names that may follow; None if it is impossible."""
         if self._unread is not None:
             self._begin(self._unread)
         if not path:

@@ -409,9 +409,7 @@ class Resolver:
         return scope
 
     def imported(self, dotted: str) -> Type | None:
-        """Return the module or object that ``import`` finds for a dotted name among the given
-        files.
-        """
+        """Return the module or object that ``import`` finds in the given files."""
         if dotted in self.modules:
             return self.modules[dotted]
         owner, _, name = dotted.rpartition(".")

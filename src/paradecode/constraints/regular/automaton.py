@@ -168,8 +168,7 @@ class _NFA:
 def _smallest(
     table: NDArray[np.int32], accepting: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the table and accepting states after merging equivalent states. State 0 stays the
-    start.
+    """Merge equivalent states; return the table and the accepting states. State 0 is the start.
 
     This is Moore's partition refinement. The first partition is by the distance to the next
     accepting state and to the next state that does not accept. It separates most states of a long
@@ -202,9 +201,7 @@ def _smallest(
 
 
 def _distance(steps: NDArray[np.int32], goals: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return int64 [S]: the fewest bytes from each state to a state of ``goals``; -1 if there are
-    none.
-    """
+    """Return int64 [S]: the fewest bytes from each state to one of ``goals``, or -1."""
     found = np.where(goals, 0, -1)
     while True:
         known = found >= 0

@@ -198,9 +198,7 @@ def _number(kind: str, schema: Mapping[str, Any]) -> Expression:
 
 
 def _meets(value: object, schema: Mapping[str, Any]) -> bool:
-    """Return whether a value of ``enum`` or ``const`` also satisfies the schema's ``type`` and
-    ``enum``.
-    """
+    """Return whether a value of ``enum`` or ``const`` also satisfies ``type`` and ``enum``."""
     kinds = schema.get("type", list(KEYWORDS))
     kinds = [kinds] if isinstance(kinds, str) else kinds
     kind = KINDS_OF.get(type(value), "")

@@ -299,9 +299,7 @@ class View:
         return proposed if decision.tokens is None else decision.tokens
 
     def or_best(self, decision: Decision) -> Decision:
-        """Return ``decision``, or commit the most confident position if ``decision`` changes
-        nothing.
-        """
+        """Return ``decision``; if it changes nothing, commit the most confident position."""
         if len(decision.commit) or len(decision.revoke):
             return decision
         return replace(decision, commit=self.best(self.confidence, 1), tokens=None)
@@ -397,9 +395,7 @@ def _sparse(added: dict[int, float]) -> Bias:
 
 
 def _penalties(params: SamplingParams, canvas: Canvas, raw: Logits) -> Bias:
-    """Return token ids [m] and the numbers that penalties add to their logits at each position [K,
-    m].
-    """
+    """Return token ids [m] and the penalties on their logits at each position [K, m]."""
     decided = ~canvas.masked
     output = canvas.tokens[canvas.start :][decided[canvas.start :]]
     ids = np.unique(canvas.tokens[decided] if params.repetition_penalty != 1.0 else output)

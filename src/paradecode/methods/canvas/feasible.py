@@ -115,9 +115,7 @@ class Rules:
         return self
 
     def fits(self, tokens: Tokens, masked: Marks) -> bool:
-        """Return whether a canvas (``tokens`` and ``masked`` [N], with the prompt) can be
-        completed.
-        """
+        """Return whether a canvas (``tokens`` and ``masked`` [N]) can be completed."""
         ahead, back = self._sets(self._output(tokens, masked))
         return bool((ahead[0] & back[0]).any())
 
@@ -145,9 +143,7 @@ class Rules:
     def together(
         self, tokens: Tokens, masked: Marks, positions: Positions, chosen: Tokens
     ) -> Marks:
-        """Return bool [K]: True where a token of ``chosen`` fits, together with the earlier ones
-        that fit.
-        """
+        """Return bool [K]: True where a chosen token fits, together with earlier ones that fit."""
         columns = self._output(tokens, masked)
         ahead, back = (sets.copy() for sets in self._sets(columns))
         keep = np.ones(len(positions), bool)
@@ -216,8 +212,8 @@ class Rules:
             back[at] = before
 
     def _steps(self, column: int, at: int) -> Steps:
-        """Return the state transitions at output position ``at`` by ``column``, or by any token of
-        a mask.
+        """Return the state transitions at position ``at`` by ``column``, or at a mask by any
+        token.
         """
         if column == DEAD:
             return self._text if at < self.least else self._any

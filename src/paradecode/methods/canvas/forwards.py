@@ -136,9 +136,7 @@ def instead(
 
 
 def together(forwards: Sequence[Forward]) -> Forward:
-    """Return one forward with the rows of all ``forwards``. Rows attend to their own canvas
-    only.
-    """
+    """Return one forward with the rows of all; rows attend only to their own canvas."""
     starts = np.cumsum([0, *(len(f.tokens) for f in forwards)]).tolist()
     mask = np.zeros((starts[-1], starts[-1]), bool)
     for start, forward in zip(starts, forwards, strict=False):

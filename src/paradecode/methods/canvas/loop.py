@@ -77,9 +77,7 @@ class Unmask:
             self.commit(view, (yield from decided(self.policy, view)))
 
     def begin(self, seq: TokenSequence) -> Canvas:
-        """Make the request's canvas, and start the block rule, the cache rule and the policy with
-        it.
-        """
+        """Make the request's canvas, and start block rule, cache rule and policy with it."""
         self.seq, self.canvas = seq, Canvas.of(seq)
         self.blocks.start(self.canvas, self.block_length or seq.about().block_length or 32)
         self.cache.start(self.canvas)
@@ -330,9 +328,7 @@ class ShownText:
         return tuple(zip(offsets.tolist(), tokens.tolist(), confidences.tolist(), strict=True))
 
     def _log(self, raw: Logits, rows: Positions, decided: Positions) -> None:
-        """Store the log-probabilities of the tokens that were just decided, for the request's
-        report.
-        """
+        """Store the log-probabilities of the newly decided tokens for the request's report."""
         count, tokens = self.seq.params.logprobs or 0, self.canvas.tokens[decided].tolist()
         reports = token_logprobs(raw, rows.tolist(), tokens, count)
         self._logprobs.update(zip(decided.tolist(), reports, strict=True))

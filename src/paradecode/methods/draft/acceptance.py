@@ -71,9 +71,7 @@ class Odds:
 
 
 class BothOdds(Odds):
-    """Joins two :class:`Odds` in one object: first the kinds of ``one``, then the kinds of
-    ``other``.
-    """
+    """Joins two :class:`Odds`: first the kinds of evidence of ``one``, then of ``other``."""
 
     def __init__(self, one: Odds, other: Odds) -> None:
         super().__init__(())

@@ -12,9 +12,7 @@ from paradecode.core.noise import gumbel
 from paradecode.core.vocabulary import Vocabulary
 
 POOL = 64
-"""Number of most probable draft tokens that are ranked if random numbers or a translation reorder
-them.
-"""
+"""Number of best draft tokens that are ranked if random numbers or a translation reorder them."""
 
 
 def candidates(
@@ -98,8 +96,7 @@ def _bias(seq: TokenSequence, row: Logits, path: list[int]) -> Bias | None:
 def _perturbed(
     seq: TokenSequence, scores: NDArray[np.float64], ids: NDArray[np.int32], offset: int
 ) -> NDArray[np.float64]:
-    """Return log-probabilities at the request's temperature plus the target's Gumbel random
-    numbers.
+    """Return log-probabilities at the request's temperature plus the target's Gumbel numbers.
 
     Tokens that the request's filters remove get -inf.
     """

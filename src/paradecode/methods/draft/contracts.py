@@ -158,8 +158,7 @@ class Budget:
         return leaves[reach_of(tree, leaves) > self._least_reach(tree)]
 
     def step_seconds(self, seq: TokenSequence, rows: int) -> float | None:
-        """Return the seconds of a step with ``rows`` rows, for drafters that weigh cost against
-        gain.
+        """Return the seconds of a step of ``rows`` rows, for drafters that weigh cost and gain.
 
         The result is None if nothing was measured, or if drafts are wanted whatever they cost.
         """
@@ -177,8 +176,7 @@ class Budget:
         return seconds / step if step else 0.0
 
     def wants_states(self, seq: TokenSequence, seconds: float) -> bool:
-        """Decide whether a head gets the target's hidden states of the coming rows if no draft is
-        due.
+        """Decide whether a head gets hidden states of the coming rows if no draft is due.
 
         Args:
             seconds: time that a draft of the head takes.
@@ -244,17 +242,15 @@ class Budget:
         self.asleep = max(0, self.asleep - count)
 
     def read(self) -> BudgetState | None:
-        """Return the state with which a backend decides in this budget's place during several
-        steps.
+        """Return the state with which a backend decides in this budget's place.
 
-        The result is None if no backend can do so. Only ``fixed`` and ``auto`` return a state.
+        A backend does so while it makes several steps. The result is None if no backend can do so.
+        Only ``fixed`` and ``auto`` return a state.
         """
         return None
 
     def write(self, known: BudgetState) -> None:
-        """Continue from a state that :meth:`read` returned and a backend has updated in several
-        steps.
-        """
+        """Continue from a state of :meth:`read` that a backend has updated."""
 
     def _least_reach(self, tree: TokenTree) -> float:
         """Return the reach that a new node must exceed to be one of the best ``count``."""
@@ -277,9 +273,7 @@ def first_reach(tree: TokenTree) -> float:
 
 
 def needs_levels(field: str, path: str, needs: Needs) -> None:
-    """Raise InvalidInput if the drafter does not grow its tree with a model that gives hidden
-    states.
-    """
+    """Raise InvalidInput if the drafter has no model that gives hidden states."""
     if not needs.levels:
         fix = "it reads a draft model's states: use it with a method that drafts with a model"
         raise InvalidInput(field, path, fix)
@@ -349,9 +343,7 @@ class Drafter:
         """Raise InvalidInput if no draft can be made for a request. Called before its steps."""
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
-        """Return a tree of at most ``limit`` nodes that may follow ``seq.tokens``; EMPTY means no
-        draft.
-        """
+        """Return at most ``limit`` nodes that may follow ``seq.tokens``; EMPTY for no draft."""
         raise NotImplementedError
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
@@ -363,9 +355,7 @@ class Drafter:
         """Called instead of :meth:`propose` in a step without a draft. The default does nothing."""
 
     def score(self, forward: Forward) -> Scoring:
-        """Run a verification, or the part of it that is left, and return the reply for all its
-        rows.
-        """
+        """Run a verification, or the rest of one, and return the reply for all its rows."""
         return (yield forward)
 
     def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
@@ -379,7 +369,5 @@ class Drafter:
         self.rest = max(0, self.rest - made.count)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        """Return the description by which a backend drafts several steps in the drafter's place, or
-        None.
-        """
+        """Return the settings with which a backend drafts in the drafter's place, or None."""
         return None

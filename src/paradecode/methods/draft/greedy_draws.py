@@ -26,8 +26,7 @@ class Draws(Protocol):
         """
 
     def draw(self) -> list[int]:
-        """Draw until a distribution is missing; return the nodes whose distributions are needed,
-        best first.
+        """Draw until distributions are missing; return the nodes that need one, best first.
 
         A node whose distribution was requested and did not come gets no children.
         """

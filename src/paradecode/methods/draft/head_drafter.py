@@ -48,9 +48,7 @@ class PastStates:
     """
 
     saves_work: ClassVar[bool] = True
-    """True because states can be recomputed: they are dropped before anything that drafters
-    learned.
-    """
+    """True because states can be recomputed: they are dropped before learned data."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -87,9 +85,7 @@ class PastStates:
             self.nbytes -= self._pages.popitem(last=False)[1].nbytes
 
     def _touch(self, keys: Sequence[bytes]) -> None:
-        """Make a text's pages the last used, its first page last, so that this page is dropped
-        last.
-        """
+        """Make a text's pages the last used ones, and its first page the very last."""
         for key in reversed(keys):
             if key in self._pages:
                 self._pages.move_to_end(key)

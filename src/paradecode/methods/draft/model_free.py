@@ -95,9 +95,7 @@ class RatedTree(TreeBuilder):
         return node
 
     def rate_drawn(self, kinds: Iterable[int]) -> None:
-        """Set each node's kind of evidence and acceptance estimate in a sampled tree, in sampling
-        order.
-        """
+        """Set each node's kind of evidence and estimate in a sampled tree, in sampling order."""
         self._kinds = list(kinds)
         self.estimates = [self.odds.of(kind) for kind in self._kinds]
 

@@ -78,8 +78,7 @@ class NgramIndex:
                     del ends[0]
 
     def find(self, recent: list[int]) -> tuple[int, int]:
-        """Return the position after an earlier occurrence of ``recent``'s end, and the matching
-        tokens.
+        """Return the position after an earlier occurrence of ``recent``'s end, and its length.
 
         The longest n-gram that occurs is used. Among its occurrences the one with the most matching
         tokens before it is returned; if several match equally, the latest one. The position is 0 if

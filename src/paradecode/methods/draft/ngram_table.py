@@ -209,8 +209,7 @@ class TableDrafts:
         self.odds = Odds(self.table.priors)
 
     def after(self, context: Context) -> tuple[int, float, int] | None:
-        """Return the most probable next token, its probability, and its bucket; None if none is
-        stored.
+        """Return the most probable next token, its probability and its bucket, or None.
 
         The bucket is the token's kind of evidence in ``odds``.
         """

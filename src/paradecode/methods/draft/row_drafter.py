@@ -189,8 +189,7 @@ class GuessRows:
         return np.concatenate([np.arange(count) for count in self.counts])
 
     def behind(self, row: int) -> Logits | None:
-        """Return the guesses of the prompt rows below the root (``row`` 0) or below node ``row`` -
-        1.
+        """Return the guesses below the root (``row`` 0) or below node ``row`` - 1.
 
         The row nearest to the node comes first. The result is None if there are no such rows.
         """
@@ -276,9 +275,7 @@ class RowDrafter(Drafter):
         return RowCost()
 
     def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> GuessRows:
-        """Return the prompt rows of a verification: ``counts`` of them below the root and each
-        node.
-        """
+        """Return a verification's prompt rows, ``counts`` of them below the root and each node."""
         raise NotImplementedError
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:

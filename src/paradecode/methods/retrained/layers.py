@@ -277,9 +277,7 @@ class TokenGroups(TrainedPart):
         return made
 
     def taps(self) -> tuple[int, ...]:
-        """Return the layers whose hidden states are read: the last layer of each quarter of the
-        model.
-        """
+        """Return the layers whose states are read: the last layer of each quarter of the model."""
         count = self.facts["layers"]
         return tuple(sorted({max(count * part // 4 - 1, 0) for part in (1, 2, 3, 4)}))
 
@@ -383,8 +381,7 @@ class Hamburger:
     def read(
         self, seq: TokenSequence, begin: int, end: int, slot: int
     ) -> Generator[Request, Any, Reply]:
-        """Run the tokens from position ``begin`` to ``end`` as one row, which is stored in
-        ``slot``.
+        """Run the tokens from position ``begin`` to ``end`` as one row, stored in ``slot``.
 
         The row attends to all slots before it.
         """

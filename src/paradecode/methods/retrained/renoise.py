@@ -37,8 +37,7 @@ def check(seq: TokenSequence) -> None:
 
 
 def surest(entropies: NDArray[np.float64], bound: float) -> NDArray[np.bool_]:
-    """Return bool [K]: True for the positions with the lowest entropies, as many as ``bound``
-    allows.
+    """Return bool [K]: True for the lowest entropies, as many as ``bound`` allows.
 
     The chosen entropies, without the largest of them, sum to at most ``bound`` nats.
     """

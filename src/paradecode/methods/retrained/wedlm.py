@@ -77,9 +77,7 @@ class Wedlm(Policy):
 
 
 def check(facts: ModelFacts) -> None:
-    """Raise InvalidInput if the model is not causal or its masks do not predict their own
-    positions.
-    """
+    """Raise InvalidInput if the model is not causal or its masks predict other positions."""
     if facts.attention != "causal" or facts.mask_token is None or facts.shift:
         fix = "wedlm is for causal models whose masks say their own positions: a WeDLM, or what "
         raise InvalidInput("model", facts.name, f"{fix}`paradecode train wedlm` has made")

@@ -22,8 +22,7 @@ from paradecode.search.strategies.sampled import final_answer
 
 
 def p_value(score: float, calibrated: Sequence[float]) -> float:
-    """Return the conformal p-value of a score: the share of scores, itself included, that are at
-    least it.
+    """Return the conformal p-value: the share of scores, its own included, of at least ``score``.
 
     If the score and the m calibrated scores are exchangeable, the p-value is at most a with a
     probability of at most a. If no two scores are equal, this probability is floor(a (m + 1)) / (m

@@ -55,7 +55,7 @@ class Station:
 
 @dataclass(frozen=True)
 class Flown:
-    """What the processes did: each flight's tokens, and the times at which they were known."""
+    """The result of the processes: each flight's tokens, and the times at which they were known."""
 
     tokens: tuple[tuple[int, ...], ...]
     ends: tuple[tuple[float, ...], ...]
@@ -78,7 +78,7 @@ def check_runnable(config: ModelConfig, visits: Sequence[tuple[str, Sequence[Pie
         fix = "processes divide models that write from left to right, without states"
         raise InvalidInput("model", config.name, f"{fix} and second embeddings")
     whole = all(isinstance(one, int) for _, own in visits for one in layers_of(own))
-    if not whole and any(layer.residual != "sequential" for layer in config.stack):
+    if not whole and any(layer.ladder or layer.beside for layer in config.stack):
         fix = "its layers' parts run side by side: place whole layers"
         raise InvalidInput("model", config.name, fix)
 
@@ -259,7 +259,7 @@ def _main(
 
 
 class _Turn(NamedTuple):
-    """What comes to a process: a flight, the number of its visit, and its rows.
+    """The message to a process: a flight, the number of its visit, and its rows.
 
     The rows are tokens, or states that the visit before it has made; ``start`` is the first one's
     position.

@@ -56,7 +56,7 @@ def summed_late(layer: Layer, part: Part) -> bool:
     """
     divided = isinstance(part, (Attention, Feed)) and part.norm in ("before", "none")
     both = isinstance(part, Feed) and part.size > 0 and part.mixture is not None
-    return layer.residual == "ladder" and divided and not both
+    return layer.ladder and divided and not both
 
 
 class DividedTransformer(Transformer):

@@ -115,9 +115,7 @@ NAMES = {
 
 
 def scores_of(view: View, name: str) -> Scores:
-    """Return float64 [K]: the score ``name`` of each position. Names of the models' scripts work
-    too.
-    """
+    """Return float64 [K]: the score ``name``, ours or of the models' scripts."""
     return SCORES[NAMES.get(name, name)](view)
 
 
@@ -173,8 +171,7 @@ def masks_of(view: View) -> int:
 
 
 def noisy(view: View, scores: Scores, noise: float, step: int) -> Scores:
-    """Return the scores divided by the temperature ``noise``, plus Gumbel random numbers of the
-    step.
+    """Return the scores divided by the temperature ``noise``, plus Gumbel numbers of the step.
 
     A ``noise`` of 0 returns the scores unchanged.
     """

@@ -178,9 +178,7 @@ class Edit(Corrector):
         return Decision(changed, view.proposals[view.rows(changed)], revoke=changed)
 
     def _changed(self, view: View) -> Positions:
-        """Return decided positions of the block whose best token is another one and probable
-        enough.
-        """
+        """Return decided positions of the block with another, probable enough best token."""
         at = view.positions
         ours = view.inside & ~view.canvas.masked[at] & ~self.kept[at]
         other = view.proposals != view.canvas.tokens[at]

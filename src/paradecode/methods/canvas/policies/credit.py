@@ -77,9 +77,7 @@ class Credit(Wrapper):
     def _earn(
         self, at: NDArray[np.int64], best: NDArray[np.int32], earned: NDArray[np.float64]
     ) -> None:
-        """Add credit in the token's own slot, or in an empty slot, or in place of the smallest
-        credit.
-        """
+        """Add credit in the token's own slot, an empty slot, or the slot of least credit."""
         held = self.tokens[at] == best[:, None]
         known = held.any(axis=1)
         if self.slots == 0 and not (known | (self.tokens[at] == EMPTY).any(axis=1)).all():

@@ -125,7 +125,7 @@ OTHERS = ("origin", "origin_ratio", "autoregressive")
     defaults={"blocks": "full"},
 )  # fmt: skip
 class Dimple(Planned):
-    """Commit scores above the threshold, or else as many positions as the time schedule sets.
+    """Commit positions with scores above the threshold, or as many as the time schedule sets.
 
     The schedule is Dream's. Its time is first moved on to match the share of masks that are left
     now, and then to the next step that commits at least one position. This step takes the positions

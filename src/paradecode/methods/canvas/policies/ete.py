@@ -71,9 +71,7 @@ class TryTokens(Unmask):
 
 
 def _likely(view: View, row: int, count: int) -> list[int]:
-    """Return up to ``count`` tokens for a view's ``row``: its proposal, then the most probable
-    others.
-    """
+    """Return up to ``count`` tokens for ``row``: the proposal, then the most probable others."""
     ids, values = view.logits.select([row]).top_k(count + 1)
     others = ids[0][np.isfinite(values[0])].tolist()
     return list(dict.fromkeys([int(view.proposals[row]), *others]))[:count]
@@ -124,9 +122,7 @@ class ExploreThenExploit(Policy):
         return Decision(view.positions[chosen])
 
     def cascade(self, view: View) -> tuple[int, float]:
-        """Return the number of positions that pass the threshold, and the log-probability of all
-        positions.
-        """
+        """Return the number of positions above the threshold, and the log-probability of all."""
         sure = view.confidence[self._reach(view)]
         return int((sure >= self.threshold).sum()), float(np.log(sure).sum())
 
@@ -137,9 +133,7 @@ class ExploreThenExploit(Policy):
         return view.canvas.masked[view.positions] & (view.positions < limit)
 
     def _unsure(self, view: View, free: Marks) -> list[int]:
-        """Return the ``free`` rows with the highest entropies, without rows at neighbouring
-        positions.
-        """
+        """Return the ``free`` rows with the highest entropies, no two of them neighbours."""
         rows = np.flatnonzero(free)
         rows = rows[np.argsort(-view.entropy[rows], kind="stable")]
         found: dict[int, int] = {}  # Position -> row.

@@ -55,9 +55,7 @@ class DraftOdds:
 
 @dataclass(frozen=True, eq=False)
 class Foreseen:
-    """A canvas that a forward pass computed ahead, with ``logits`` [K, V] that predict
-    ``positions`` [K].
-    """
+    """A canvas that was computed ahead; ``logits`` [K, V] predict ``positions`` [K]."""
 
     canvas: Canvas
     positions: Positions
@@ -113,9 +111,7 @@ class DraftAndVerify(Unmask):
             self.commit(view, shortened(view, decision, drafts))
 
     def _compute(self, window: Window, last: View | None, count: int) -> Any:
-        """Run the forward pass of the canvas, and of up to ``count - 1`` drafted canvases that may
-        follow it.
-        """
+        """Run the forward pass of the canvas and of up to ``count - 1`` drafted canvases."""
         canvas = self.canvas
         window = replace(window, end=min(window.end + self._ahead, canvas.end))
         plan = self.cache.plan(canvas, window)
@@ -160,9 +156,7 @@ class DraftAndVerify(Unmask):
         return -(-self._most // self.blocks.block_length) * self.blocks.block_length
 
     def _paying(self, window: Window) -> int:
-        """Return the fastest number of canvases to compute in the next forward pass, the present
-        one included.
-        """
+        """Return the fastest number of canvases for the next forward, the present one included."""
         if self.policy.draft_steps or not self._free:
             return self._most
         rows = self._rows or window.end - window.start

@@ -19,8 +19,7 @@ from paradecode.methods.trained import TrainedPart, layer_shapes, layer_steps, l
 
 
 class UnmaskFilter(TrainedPart):
-    """Computes the probability that each proposal of a block is final, from the block's
-    confidences.
+    """Computes from a block's confidences the probability that each proposal is final.
 
     The network has two linear layers with a ReLU between them (arXiv 2509.25188; the paper does not
     publish its own function between the layers). Input ``confidence`` [N, block], output [N,

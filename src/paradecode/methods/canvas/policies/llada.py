@@ -19,9 +19,7 @@ from paradecode.methods.parts import choice, parameter
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """Return ``exact`` for settings that commit one token per forward pass, the best first, else
-    ``lossy``.
-    """
+    """Return ``exact`` for settings with one token per forward, the best first, else ``lossy``."""
     usual = settings.get("steps", 0) == 0 and settings.get("score", "confidence") in (
         "confidence", "low_confidence", "maskgit_plus",
     )  # fmt: skip

@@ -140,7 +140,7 @@ class R2(Wrapper):
         return view.and_also(first, more) if more.any() else first
 
     def _neighbourhoods(self, view: View, left: Marks) -> Marks:
-        """Return bool [K]: True for positions in a stretch of ``width`` positions that is sure on
+        """Return bool [K]: True for positions in ``width`` adjacent ones that are sure on
         average.
         """
         size = view.window.end - view.window.start

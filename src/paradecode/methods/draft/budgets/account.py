@@ -100,9 +100,7 @@ class DraftAccount:
         self.plain, self.spent, self.price = plain, 0.0, 0.0
 
     def take_up(self, learned: Experience) -> int:
-        """Adopt the tenant's measurements, and return the number of steps for which the model
-        pauses first.
-        """
+        """Adopt the tenant's measurements; return for how many steps the model pauses first."""
         self.learned, self.owing = learned, True
         if not learned.failed:
             return 0
@@ -110,8 +108,7 @@ class DraftAccount:
         return self.pause
 
     def judge(self, accepted: int) -> int:
-        """Record this step's draft, and return the number of steps for which the drafter pauses
-        now.
+        """Record this step's draft, and return for how many steps the drafter pauses now.
 
         The number is 0 if the draft was worth its time.
 

@@ -263,9 +263,7 @@ class AutoBudget(Budget):
         self._refused, self.learned.refused, self.rest = known.refusals
 
     def _best(self, seq: TokenSequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
-        """Return the best number of nodes to verify, their cost in seconds, and the tokens per
-        second.
-        """
+        """Return the best number of nodes, their cost in seconds, and the tokens per second."""
         spent, expected = self.account.spent, 1.0 + OTHERS * seq.neighbours
         best, price, rate = 0, 0.0, expected / (spent + base)
         for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
@@ -280,9 +278,7 @@ class AutoBudget(Budget):
             self.rest = min(self._refused // HABIT + seq.neighbours, self.patience)
 
     def _rest_model(self, steps: int) -> None:
-        """Pause the drafters that run a model for ``steps`` steps. Other drafters of a fusion go
-        on.
-        """
+        """Pause drafters that run a model for ``steps`` steps; others of a fusion go on."""
         if self.fused:
             self.asleep = max(self.asleep, steps)
         else:

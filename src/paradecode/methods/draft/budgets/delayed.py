@@ -54,9 +54,7 @@ class Situation:
 
 @dataclass
 class Situations:
-    """Stores the draft model's hidden states and logits of a step, until the verification selects
-    one.
-    """
+    """Stores the draft model's hidden states and logits of a step, until the verification."""
 
     _drafted: dict[tuple[int, ...], tuple[NDArray[np.float32], Logits]] = field(
         default_factory=dict

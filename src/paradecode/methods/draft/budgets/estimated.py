@@ -58,8 +58,8 @@ class BeamDraws:
             self._arriving.append((float(time), node, rank, token, drawn))
 
     def draw(self) -> list[int]:
-        """Draw the next level. Return its nodes in order of arrival; their distributions are needed
-        next.
+        """Draw the next level; return its nodes, whose distributions are needed, as they
+        arrived.
         """
         best = nsmallest(min(self.width, self.limit - len(self.tree)), self._arriving)
         self._arriving = []
@@ -180,9 +180,7 @@ class Hardware(Budget):
         return tree.capped(self.limit(seq))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Record the gain of the n-th most promising node. Nodes that were not verified keep their
-        record.
-        """
+        """Record the gain of the n-th most promising node, for all nodes that were verified."""
         order = np.argsort(-tree.reach, kind="stable")[: self.count]
         brought = np.isin(order, tree.follow(verdict.tokens[:-1])).astype(np.float64)
         self._gain[: len(order)] += (1 - MEMORY) * (brought - self._gain[: len(order)])

@@ -128,7 +128,5 @@ class TreeSelector(TrainedPart):
 
 
 def choices(count: int) -> list[Action]:
-    """Return the shapes that a selector scores: no draft, and every shape of at most ``count``
-    nodes.
-    """
+    """Return the shapes that a selector scores: none, and all of at most ``count`` nodes."""
     return [Action(1, 0, 0), *actions(count)]

@@ -53,8 +53,7 @@ class TriGrams(Recent[Pair, dict[int, float]]):
         return known
 
     def count(self, tokens: list[int]) -> None:
-        """Add the pairs of a text that are not stored yet, with relative frequencies as
-        probabilities.
+        """Add the pairs of a text that are not stored yet, with their relative frequencies.
 
         If the corpus also knows a pair, the mean of both distributions is stored. The corpus's
         probabilities need not sum to 1; a larger sum gives the corpus more weight than the text.
@@ -114,9 +113,7 @@ Options = Callable[[tuple[int, ...]], list[tuple[int, float]]]
 
 @dataclass
 class _Place:
-    """A node of the search, with the tokens that may follow, its number of visits and sum of
-    values.
-    """
+    """A node of the search, with its possible next tokens, its visits and their values' sum."""
 
     path: tuple[int, ...]
     options: list[tuple[int, float]]
@@ -126,8 +123,7 @@ class _Place:
 
 
 class BanditSearch:
-    """Monte-Carlo tree search that adds one node per descent; the most visited nodes become the
-    draft.
+    """Monte-Carlo tree search: one new node per descent; the most visited become the draft.
 
     Args:
         options: function from a path to the tokens that may follow it, with probabilities.

@@ -67,8 +67,7 @@ class RejectedDrafts:
         self._kept.append(tokens)
 
     def after(self, token: int, most: int) -> list[list[int]]:
-        """Return the tokens after the first ``token`` in each draft that contains it, latest draft
-        first.
+        """Return the tokens after the first ``token`` of each draft, latest draft first.
 
         Equal continuations are returned once.
 

@@ -305,8 +305,7 @@ class EarlyExits:
             self.confidence[:, column] += (which * confidence).sum(axis=1)
 
     def best(self, facts: ModelFacts, longest: int, rests: bool = True) -> tuple[int, int, float]:
-        """Return the exit layer, the draft length and the threshold with the most tokens per layer
-        run.
+        """Return exit layer, draft length and threshold with the most tokens per layer run.
 
         A draft stops at a token whose probability is below the threshold.
 

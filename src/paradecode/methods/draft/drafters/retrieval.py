@@ -160,8 +160,8 @@ class Datastore:
         return np.sort(self.order[chosen].astype(np.int64) + 1), matched
 
     def _before(self, place: int, size: int) -> list[int]:
-        """Return the last ``size`` tokens up to the position at index ``place`` of the order,
-        backwards.
+        """Return backwards the ``size`` tokens up to the position at index ``place`` of the
+        order.
         """
         end = int(self.order[place]) + 1
         return self.tokens[max(0, end - size) : end][::-1].tolist()

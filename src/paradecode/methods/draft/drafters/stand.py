@@ -71,9 +71,7 @@ class NgramDistributions(
     def add(
         self, ngram: tuple[int, ...], ids: NDArray[np.int32], chances: NDArray[np.float64]
     ) -> None:
-        """Update the mean distribution of an n-gram with one more distribution, cut to WIDTH
-        tokens.
-        """
+        """Add one more distribution to the mean of an n-gram, which is cut to WIDTH tokens."""
         visits, old = 0, self.get(ngram)
         if old is not None:
             visits = old[0]

@@ -76,9 +76,7 @@ class SuffixAutomaton:
         return ((self._tokens[state], self._targets[state]),) if self._tokens[state] >= 0 else ()
 
     def extend(self, end: int, tokens: Iterable[int]) -> int:
-        """Append tokens to the text that ends at ``end`` (START: a new text), and return its new
-        end.
-        """
+        """Append tokens to the text that ends at ``end`` (START: a new one); return its end."""
         links, lengths, counts = self.links, self.lengths, self.counts
         labels, targets, edges = self._tokens, self._targets, self._edges
         for token in tokens:
@@ -108,8 +106,7 @@ class SuffixAutomaton:
         return end
 
     def suffixes(self, tail: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield the state and the number of tokens of each stored suffix of ``tail``, longest
-        first.
+        """Yield the state and the length of each stored suffix of ``tail``, longest first.
 
         Suffixes that end at the same positions have one state; only the longest of them is
         returned.

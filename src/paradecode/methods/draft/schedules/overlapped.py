@@ -48,9 +48,7 @@ class ChainDraft:
         self._rows = PathRows(self.seq, DRAFT)
 
     def commit(self, verdict: Verdict) -> None:
-        """Commit a verdict. If the chain begins with the verdict's tokens, the rest of the chain
-        stays.
-        """
+        """Commit a verdict. If the chain begins with its tokens, the rest of the chain stays."""
         count = len(verdict.tokens)
         same = self.tokens[:count] == verdict.tokens
         behind = slice(count, None) if same else slice(0)
@@ -64,8 +62,7 @@ class ChainDraft:
         return self.seq.room_for(DRAFT) > len(self.tokens)
 
     def add(self, logits: Logits, before: Sequence[int] = ()) -> None:
-        """Append the most probable next token to the chain, or end the chain if the target lacks
-        it.
+        """Append the most probable next token to the chain; end the chain if the target lacks it.
 
         ``before`` has the tokens (target ids) between the last committed token and the chain.
         """

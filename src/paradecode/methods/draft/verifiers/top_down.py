@@ -43,8 +43,7 @@ def one_by_one(
 
 
 def _one_hot(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
-    """Test children that were not sampled: accept each with the remaining probability p of its
-    token.
+    """Test children that were not sampled: accept each with the remaining p of its token.
 
     This is exact for any tree.
     """

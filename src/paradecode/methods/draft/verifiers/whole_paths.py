@@ -120,9 +120,7 @@ def _chance_of(tree: TokenTree, node: int, token: int) -> float:
 
 
 def _proposal(tree: TokenTree, node: int, token: int, vocabulary: int) -> Row:
-    """Return the distribution q of a node's children; one-hot at ``token`` if they were not
-    sampled.
-    """
+    """Return the distribution q of a node's children; one-hot if they were not sampled."""
     drawn = tree.drawn.get(node)
     if drawn is not None:
         return proposal(drawn, node, tree, vocabulary)
