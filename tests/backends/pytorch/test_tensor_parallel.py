@@ -42,10 +42,10 @@ CONFIGS = {
     ),
     # Sums that are late, with shares of biases and of experts, and sums that a norm reads.
     "ladder": replace(tiny_config(), stack=(
-        Layer((BIASED, Feed(48, bias=True)), "ladder", factor=0.5),
-        Layer((BIASED, Feed(0, mixture=Mixture(4, 2, 16, 8, expert_bias=True))), "ladder"),
-        Layer((replace(BIASED, norm="both"), Feed(48, norm="after")), "ladder"),
-        Layer((BIASED, Feed(48))), Layer((BIASED, Feed(48)), "ladder"),
+        Layer((replace(BIASED, out_factor=0.5), Feed(48, bias=True)), True),
+        Layer((BIASED, Feed(0, mixture=Mixture(4, 2, 16, 8, expert_bias=True))), True),
+        Layer((replace(BIASED, norm="both"), Feed(48, norm="after")), True),
+        Layer((BIASED, Feed(48))), Layer((BIASED, Feed(48)), True),
     )),
 }  # fmt: skip
 TREE = TokenTree(np.array([3, 4, 3, 9, 9], np.int32), np.array([-1, -1, 0, 0, 1], np.int32))
