@@ -56,24 +56,25 @@ def test_words_are_cut_as_there(tmp_path, pre):
         assert ids == there.tokens(text), text
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
-    ("pre", "space", "piece", "refused"),
-    [("sarvam-moe", "▁", r"[^\n\0]+", r"\n\n"), ("whitespace", " ", r"[^\s\0]+", r"[ \n]{2}")],
+    ("pre", "space", "piece"),
+    [("sarvam-moe", "▁", r"[^\n\0]+"), ("whitespace", " ", r"[^\s\0]+")],
 )
-def test_characters_are_merged_as_there(tmp_path, pre, space, piece, refused):
-    """Merges of characters give llama.cpp's tokens; it ends itself at some runs of spaces."""
+def test_characters_are_merged_as_there(tmp_path, pre, space, piece):
+    """Merges of characters give llama.cpp's tokens, without runs of spaces, at which it ends."""
     known = "\n".join(strings()).replace(" ", space)
     letters, merges = learned(re.findall(piece, known))
     tokens = [*(f"<0x{byte:02X}>" for byte in range(256)), *letters]
     types = [6] * 256 + [1] * len(letters)
     path = write_vocabulary(tmp_path / "m.gguf", tokens, types, merges, pre)
     there, here = LlamaCpp(path), quiet(path).tokenizer
-    texts = [text for text in strings(400) if not re.search(refused, text)]
+    texts = [text for text in strings(400) if not re.search(r"\s\s", text)]
     assert len(texts) > 200
     for text in texts:
         ids = here.encode(text, special=False, parse_special=False)
         assert ids == there.tokens(text), text
-        assert here.decode(ids) == text
+        assert here.decode(ids, skip_special=False) == text
 
 
 @pytest.mark.wide
