@@ -104,7 +104,7 @@ def test_no_stranger_reaches_a_parser_or_the_application(monkeypatch: pytest.Mon
 
 
 def test_a_stranger_can_read_its_answer_behind_its_body(guarded: Running) -> None:
-    """What still arrives after the answer is thrown away, or it would delete the answer."""
+    """Bytes that arrive after the answer are thrown away, or it would delete the answer."""
     size = 8 << 20
     answer = raw(guarded, asks("POST /v1/completions", f"Content-Length: {size}"), b"x" * size)
     assert answer.startswith(b"HTTP/1.1 401")

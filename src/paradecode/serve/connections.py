@@ -93,7 +93,9 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 self._go_on()
 
         def eof_received(self) -> bool:  # type: ignore[override]
-            """Whether to continue: the request has arrived whole, and the client may still read."""
+            """Return whether to continue: the request is complete, and the client may still
+            read.
+            """
             self._half = bool(self._head) or (self._answering() and not self._left)
             if self._half and self._probing is None:
                 self._probe(PROBE)

@@ -11,7 +11,8 @@ from paradecode.serve import heads
 from paradecode.serve.security import digest
 
 TURN = 8
-"""How many connections are accepted, and how many requests begin, in one turn of the event loop.
+"""The number of connections that are accepted, and of requests that begin, in one turn of the event
+loop.
 
 Other work of the event loop runs between two turns, so a higher number delays it more.
 """
@@ -64,7 +65,7 @@ class Door:
 
     @property
     def full(self) -> bool:
-        """Whether the server works on as many connections as it may have."""
+        """True if the server works on as many connections as it may have."""
         return len(self._inside) >= self._most and not self._waiting
 
     def enter(self, visitor: Visitor) -> bool:
@@ -109,7 +110,7 @@ class Door:
             visitor.rank, visitor.owner = KEYED, shown
 
     def turn(self, visitor: Visitor) -> bool:
-        """Whether the visitor may begin its request now. If not, its ``read`` is called later."""
+        """Return whether the visitor may begin now. If not, its ``read`` is called later."""
         if not self._turning:
             self._turning = True
             asyncio.get_running_loop().call_soon(self._next)
