@@ -110,6 +110,14 @@ def test_a_stranger_can_read_its_answer_behind_its_body(guarded: Running) -> Non
     assert answer.startswith(b"HTTP/1.1 401")
 
 
+def test_a_stopping_server_closes_the_lobby() -> None:
+    with running(settings(keys=(KEY,)), FakePool()) as server:
+        silent = held(server)
+        assert server.client.get("/v1/models").status_code == 200
+    with silent:
+        assert silent.recv(1) == b""
+
+
 def test_who_leaves_the_lobby_leaves_no_place_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kind of guest gives back its place, or it would take one for as long as it runs."""
     doors = []
