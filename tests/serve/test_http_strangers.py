@@ -12,6 +12,7 @@ from http_server import FakePool, Running, raw, running, settings
 from test_http_connections import LAST, held
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from paradecode.serve.door import Door
 from paradecode.serve.security import Guard
 from patience import until
 
@@ -117,13 +118,24 @@ def test_a_stopping_server_closes_the_lobby() -> None:
         assert silent.recv(1) == b""
 
 
-def test_a_request_waits_for_its_turn_in_the_lobby() -> None:
-    """A request whose client has left meanwhile does no harm, and the others are answered."""
-    with running(settings(connections=4), FakePool()) as server, ExitStack() as open_ones:
-        gone = [held(server, LAST) for _ in range(4)]
-        for one in gone:
-            one.close()
-        stay = [open_ones.enter_context(held(server, LAST)) for _ in range(3)]
-        for one in stay:
-            assert one.recv(4096).startswith(b"HTTP/1.1 200")
-        until(lambda: server.client.get("/health").status_code == 200)
+def test_who_leaves_the_lobby_leaves_no_place_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kind of guest gives back its place, or it would take one for as long as it runs."""
+    doors = []
+
+    class Seen(Door):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            doors.append(self)
+
+    monkeypatch.setattr("paradecode.serve.connections.Door", Seen)
+    with running(settings(keys=(KEY,)), FakePool()) as server:
+        for sent in (b"", b"GET / HT", b"no HTTP\n", asks("GET /page"), asks("GET /v1/models"),
+                     asks("POST /v1/completions", "Content-Length: 9"),
+                     asks("GET /v1/models", f"X-API-Key: {KEY}"),
+                     asks("POST /tokenize", f"X-API-Key: {KEY}", "Content-Length: 9")):  # fmt: skip
+            for reads in (True, False):
+                with held(server, sent) as ours:
+                    if reads and b"\n" in sent and b"9" not in sent:
+                        assert ours.recv(4096).startswith(b"HTTP/1.1 ")
+        (door,) = doors
+        until(lambda: not (door._inside or door._waiting))

@@ -71,6 +71,14 @@ def test_the_whole_api_is_there(server: Server) -> None:
     assert server.complete("a", model="none").status_code == 404
 
 
+def test_replicas_and_workers_have_the_priority_of_a_server(server: Server) -> None:
+    """Ray would give them a thirtieth of a core beside a busy process, and streams would starve."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    pids = [*workers(), *workers().values()]
+    assert len(pids) == 4
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {own}
+
+
 def test_requests_that_share_a_prefix_share_a_replica(server: Server) -> None:
     """From the second request on, a replica finds the prompt in its cache."""
     for name in "uvwxyz":

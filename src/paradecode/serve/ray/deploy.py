@@ -39,6 +39,9 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",  # Each request logs one line.
     "GRPC_ENABLE_FORK_SUPPORT": "0",  # Otherwise gRPC warns when replicas start workers.
+    "RAY_worker_niceness": "0",  # At Ray's 15 they get a thirtieth of a core beside a busy process.
+    # A busy machine takes longer than Ray's 5 seconds to start the proxy, which Ray would kill.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
 }
 """Environment variables for a cluster that is started here. Values that the user set are kept."""
 
