@@ -19,7 +19,7 @@ namespace {
 
 // Raise it, and INTERFACE in backends/native/__init__.py, whenever functions, classes, arguments or
 // tuples change that Python meets here: another core beside the package is refused then.
-constexpr int kInterface = 12;
+constexpr int kInterface = 14;
 
 void raise_as(const char* name, nb::object arguments) {
   const nb::object type = nb::module_::import_("paradecode.core.errors").attr(name);

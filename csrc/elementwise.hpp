@@ -153,27 +153,49 @@ inline void cap(float* values, float cap, std::int64_t count) {
   }
 }
 
-template <int Chunks>
-inline void add_chunks(const float* const* rows, const float* weights, int count, int at,
-                       float* out) {
-  Simd::F sum[Chunks];
+// Some of the sums and some of their numbers, which stay in registers while the rows are read.
+template <int Outs, int Chunks>
+inline void add_block(const float* const* rows, int count, const RowFactors& by, int first, int at,
+                      float* const* outs) {
+  Simd::F sum[Outs][Chunks];
 #pragma GCC unroll 16
-  for (int c = 0; c < Chunks; ++c) sum[c] = Simd::load(out + at + c * kLanes);
+  for (int o = 0; o < Outs; ++o)
+#pragma GCC unroll 16
+    for (int c = 0; c < Chunks; ++c) sum[o][c] = Simd::load(outs[first + o] + at + c * kLanes);
   for (int i = 0; i < count; ++i) {
-    const Simd::F w = Simd::all(weights[i]);
+    Simd::F row[Chunks];
 #pragma GCC unroll 16
-    for (int c = 0; c < Chunks; ++c)
-      sum[c] = Simd::fma(w, Simd::load(rows[i] + at + c * kLanes), sum[c]);
+    for (int c = 0; c < Chunks; ++c) row[c] = Simd::load(rows[i] + at + c * kLanes);
+#pragma GCC unroll 16
+    for (int o = 0; o < Outs; ++o) {
+      const Simd::F factor = Simd::all(by.values[(first + o) * by.of_sum + i * by.of_row]);
+#pragma GCC unroll 16
+      for (int c = 0; c < Chunks; ++c) sum[o][c] = Simd::fma(factor, row[c], sum[o][c]);
+    }
   }
 #pragma GCC unroll 16
-  for (int c = 0; c < Chunks; ++c) Simd::store(out + at + c * kLanes, sum[c]);
+  for (int o = 0; o < Outs; ++o)
+#pragma GCC unroll 16
+    for (int c = 0; c < Chunks; ++c) Simd::store(outs[first + o] + at + c * kLanes, sum[o][c]);
 }
 
-inline void add_rows(const float* const* rows, const float* weights, int count, int size,
-                     float* out) {
+template <int Outs>
+inline void add_to(const float* const* rows, int count, const RowFactors& by, int first, int size,
+                   float* const* outs) {
+  constexpr int chunks = Simd::kMaxRows >= 8 ? 4 : 2;
   int at = 0;
-  for (; at + 4 * kLanes <= size; at += 4 * kLanes) add_chunks<4>(rows, weights, count, at, out);
-  for (; at < size; at += kLanes) add_chunks<1>(rows, weights, count, at, out);
+  for (; at + chunks * kLanes <= size; at += chunks * kLanes)
+    add_block<Outs, chunks>(rows, count, by, first, at, outs);
+  for (; at < size; at += kLanes) add_block<Outs, 1>(rows, count, by, first, at, outs);
+}
+
+inline void add_rows(const float* const* rows, int count, const RowFactors& by, int size,
+                     float* const* outs, int sums) {
+  constexpr int together = Simd::kMaxRows / 2;
+  int first = 0;
+  for (; first + together <= sums; first += together)
+    add_to<together>(rows, count, by, first, size, outs);
+  for (; first < sums; ++first) add_to<1>(rows, count, by, first, size, outs);
 }
 
 inline void dots(const float* by, const float* const* rows, int count, int size, float* out) {

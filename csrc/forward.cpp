@@ -182,7 +182,7 @@ void Forward::begin_row(Member& member, int row) {
     for (std::size_t i = 0; i < hidden; ++i) state[i] += learned[i];
   }
   if (shape_.embed_norm && input.resume == nullptr) norm_row(state, w.embed_norm, state);
-  if (shape_.stack.front().residual == Residual::Ladder) std::fill_n(pending(row), width_, 0.0F);
+  if (shape_.stack.front().ladder) std::fill_n(pending(row), width_, 0.0F);
   const auto position = static_cast<float>(input.positions[k]);
   for (Attention& kind : attentions_) {
     float* out = kind.made + std::int64_t{row} * kind.width;
@@ -225,28 +225,36 @@ int Forward::block_rows(int block) const {
   return std::min(kRowBlock, plan_.rows - block * kRowBlock);
 }
 
-// The parts of a layer that run, one after the other; those of a parallel one read the same stream.
+// Where the `index`-th part of a layer stands among those that run.
+Forward::Turn Forward::turn(const LayerPart& part, int index, float factor) const {
+  const LayerShape& layer = shape_.layer(part.layer);
+  const int begin = part.attention ? 0 : layer.mixers();
+  const int end = part.mlp ? layer.parts() : layer.mixers();
+  const bool ends = index + 1 == end;
+  return {index == begin || layer.group(index - 1) != layer.group(index),
+          ends || layer.group(index + 1) != layer.group(index), ends, factor};
+}
+
+// The parts of a layer that run, group by group; those of one group read the same stream.
 void Forward::run_layer(Member& member, std::size_t number, int& attentions) {
   const LayerPart& part = layers_[number];
   const LayerShape& layer = shape_.layer(part.layer);
-  const bool attends = part.attention && layer.attention >= 0;
-  const bool feeds = part.mlp && layer.feed >= 0;
-  const bool reads = part.mlp && layer.reads_token;
-  const int recalls = part.attention ? static_cast<int>(layer.states.size()) : 0;
-  if (attends) {
-    mix(member, part.layer, {true, recalls == 0 && !feeds && !reads});
+  int index = part.attention ? 0 : layer.mixers();
+  if (part.attention && layer.attention >= 0) {
+    mix(member, part.layer, turn(part, index++, shape_.attention(part.layer).out_factor));
     weigh(member, part.layer, attentions++);
   }
-  for (int state = 0; state < recalls; ++state) {
-    const Turn turn = {!attends && state == 0, state == recalls - 1 && !feeds && !reads};
-    if (shape_.state(part.layer, state).heads == 0)
-      convolve(member, part.layer, state, turn);
+  for (int i = 0; part.attention && i < static_cast<int>(layer.states.size()); ++i) {
+    const StateShape& kind = shape_.state(part.layer, i);
+    const Turn own = turn(part, index++, kind.out_factor);
+    if (kind.heads == 0)
+      convolve(member, part.layer, i, own);
     else
-      recall(member, part.layer, state, turn);
+      recall(member, part.layer, i, own);
   }
-  const bool begun = attends || recalls > 0;
-  if (feeds) feed(member, part.layer, number, {!begun, !reads});
-  if (reads) feed_token(member, part.layer, {!begun && !feeds, true});
+  if (part.mlp && layer.feed >= 0)
+    feed(member, part.layer, number, turn(part, index++, shape_.feed(part.layer).out_factor));
+  if (part.mlp && layer.reads_token) feed_token(member, part.layer, turn(part, index, 1.0F));
   bool wanted = false;
   for (const SpanInput& input : inputs_)
     wanted |= std::find(input.hidden.begin(), input.hidden.end(), part.layer) != input.hidden.end();
@@ -257,8 +265,9 @@ void Forward::run_layer(Member& member, std::size_t number, int& attentions) {
 void Forward::feed(Member& member, int layer, std::size_t number, Turn turn) {
   const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(layer)];
   const FeedShape& shape = shape_.feed(layer);
-  const Target to = shape.both() ? Target{made_, false} : target(layer, w.after_mlp, turn.first);
-  if (shape.size > 0) feed_dense(member, {w.mlp, shape.activation}, w.mlp_norm, to);
+  const Target to = shape.both() ? Target{made_, false} : target(w.after_mlp, turn);
+  if (shape.size > 0)
+    feed_dense(member, {w.mlp, shape.activation, shape.gate_factor}, w.mlp_norm, to);
   if (shape.mixed()) feed_experts(member, layer, number, shape.both() ? Target{mixed_, false} : to);
   close(member, layer, w.after_mlp, turn, shape.both());
 }
@@ -322,6 +331,8 @@ void Forward::inner_chunk(Member& member, const Inner& inner, const Activations&
     for (int i = first; i < end; ++i, ++at) {
       kernels_.matmul(inner.first(), 2 * at, 2, input, row, rows, gate + i * kGroup, width,
                       bias_of(first_bias, at), false);
+      for (int r = 0; inner.gate_factor != 1.0F && r < rows; ++r)
+        for (int k = 0; k < kGroup; ++k) gate[r * width + i * kGroup + k] *= inner.gate_factor;
       if (inner.given != nullptr)
         for (int r = 0; r < rows; ++r)
           std::copy_n(inner.given + (row + r) * inner.stride + at * kGroup, kGroup,
@@ -358,7 +369,7 @@ void Forward::write_inner(const float* values, Format format, int index, int row
 }
 
 void Forward::keep_hidden(int layer) {
-  const bool ladder = shape_.stack.front().residual == Residual::Ladder;
+  const bool ladder = shape_.stack.front().ladder;
   std::size_t out = 0;
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     for (const int wanted : inputs_[i].hidden) {

@@ -23,7 +23,8 @@ struct Model::Workspace {
     Buffer<float> scores;
     Buffer<float> starts;           // states at the starts of pages, of one head
     Buffer<const float*> pointers;  // rows that are added up
-    Buffer<float> factors;          // and by what they are multiplied
+    Buffer<float*> sums;            // what they are added to
+    Buffer<float> factors;          // by what they are multiplied
     Stopwatch watch;
   };
   Buffer<float> states;     // the residual stream [rows, padded hidden]
@@ -63,6 +64,7 @@ class Forward {
           const std::vector<SpanLineage>& lineage, const std::vector<SpanInput>& spans,
           const std::vector<LayerPart>& layers, bool only_best);
   ForwardResult run();
+  std::int64_t reached() const;
 
  private:
   // Query heads [head, head + heads) of rows [row, row + rows) of a span, for the blocks
@@ -88,9 +90,13 @@ class Forward {
     float* rows;
     bool add;
   };
-  // Whether a part is the first or the last one of its layer that runs.
+  // How a part joins the stream: whether it is the first or the last one of its group that runs,
+  // whether it is the last one of its layer, and what is multiplied by what it made.
   struct Turn {
-    bool first, last;
+    bool first, last, ends;
+    float factor = 1.0F;
+
+    bool alone() const { return first && last; }
   };
 
   Model::Workspace::Member& own_of(const Member& member) {
@@ -136,9 +142,11 @@ class Forward {
   void project_pieces(Member& member, const Norm& norm, std::initializer_list<Piece> pieces);
   void project_ranked_decays(Member& member, const StateWeights& w, const StateShape& kind,
                              const Recalled& at);
+  void scale_heads(const StateShape& kind, const Recalled& at, float* made) const;
   void convolve_row(int part, const StateShape& kind, const StateWeights& w, int row,
                     float* out) const;
   void keep_records(Member& member, int part, const StateShape& kind);
+  void keep_tails(int part, const StateShape& kind, const SpanLineage& span) const;
   void convolve(Member& member, int layer, int number, Turn turn);
   void recall(Member& member, int layer, int number, Turn turn);
   void prepare_heads(Model::Workspace::Member& own, int part, const StateShape& kind,
@@ -150,12 +158,11 @@ class Forward {
                     float* out) const;
   // What a part made, and the residual stream (forward_residual.cpp).
   // Whether what a part made goes where it is added as it is.
-  bool direct(int layer, const Norm& after) const {
-    const LayerShape& shape = shape_.layer(layer);
-    return after.gain == nullptr && shape.factor == 1.0F && shape.residual != Residual::Ladder;
+  bool direct(const Norm& after, Turn turn) const {
+    return after.gain == nullptr && turn.factor == 1.0F && !shape_.stack.front().ladder;
   }
   void plan_residual();
-  Target target(int layer, const Norm& after, bool first) const;
+  Target target(const Norm& after, Turn turn) const;
   void norm_row(const float* row, const Norm& norm, float* out) const;
   // `joined`: the part was an MLP and experts.
   void close(Member& member, int layer, const Norm& after, Turn turn, bool joined = false);
@@ -204,6 +211,8 @@ class Forward {
   int phases() const;
   void begin_row(Member& member, int row);
   void run_layer(Member& member, std::size_t number, int& attentions);
+  // Of the `index`-th part of a layer.
+  Turn turn(const LayerPart& part, int index, float factor) const;
   void feed(Member& member, int layer, std::size_t number, Turn turn);
   const SpanInput& input_of(int row) const {
     return inputs_[static_cast<std::size_t>(&plan_.span_of(row) - plan_.spans.data())];
@@ -236,6 +245,7 @@ class Forward {
   struct Inner {
     const MlpWeights& weights;
     Activation activation;
+    float gate_factor = 1.0F;
     const float* given = nullptr;
     std::int64_t stride = 0;
 

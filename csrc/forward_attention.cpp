@@ -117,7 +117,7 @@ void Forward::mix(Member& member, int layer, Turn turn) {
       member, rows, kind.width, needs({w.o.format}),
       [&](int row, float* out) { return gated(kind, attended(kind, w.sinks, row, out), row, out); },
       (w.o.panels + o_step - 1) / o_step * blocks_of(rows),
-      product(w.o, w.o_bias, o_step, target(layer, w.after_attn, turn.first)));
+      product(w.o, w.o_bias, o_step, target(w.after_attn, turn)));
   close(member, layer, w.after_attn, turn);
 }
 

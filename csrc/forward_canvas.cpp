@@ -106,9 +106,10 @@ void Forward::mean_embeddings(std::size_t first, std::size_t end) {
         shares[found] = static_cast<float>(weight(likely[r], logit) / likely[r].mass);
         chosen[found++] = embedding;
       }
+      float* out = state(guesses_[first + r].row);
       if (found > 0)
-        kernels_.add_rows(chosen.data(), shares.data(), static_cast<int>(found), width_,
-                          state(guesses_[first + r].row));
+        kernels_.add_rows(chosen.data(), static_cast<int>(found), {shares.data(), 0, 1}, width_,
+                          &out, 1);
     }
   }
   for (std::size_t r = 0; r < rows; ++r) {

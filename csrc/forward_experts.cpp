@@ -140,6 +140,23 @@ void Forward::feed_lot(Member& member, int layer, Routing& routing, int row, int
                [&](int number) { add_experts(routing, feed.mixture, row + number, number, to); });
 }
 
+// The number of experts to which rows were sent, added up over the layers; no shared ones.
+std::int64_t Forward::reached() const {
+  std::int64_t sum = 0;
+  for (std::size_t number = 0; number < layers_.size(); ++number) {
+    const int layer = layers_[number].layer;
+    if (!layers_[number].mlp || shape_.layer(layer).feed < 0 || !shape_.feed(layer).mixed())
+      continue;
+    std::vector<bool> sent(static_cast<std::size_t>(shape_.feed(layer).mixture.all()));
+    const auto lots = static_cast<std::size_t>(lot_of(shape_.feed(layer)).count);
+    for (std::size_t lot = 0; lot < lots; ++lot)
+      for (const ExpertBlock& block : space_.routings[number * lots_ + lot].blocks())
+        sent[static_cast<std::size_t>(block.expert)] = true;
+    sum += std::count(sent.begin(), sent.begin() + shape_.feed(layer).mixture.experts, true);
+  }
+  return sum;
+}
+
 // The factor of what the shared expert makes of a row.
 float Forward::shared_gain(const MixtureShape& mixture, int row) const {
   if (!mixture.shared_gated) return 1.0F;

@@ -15,6 +15,8 @@ inline constexpr int kRowBlock = 64;
 inline constexpr int kPrivateRows = 16;
 // Chunks of a matrix product that each member starts with.
 inline constexpr int kShare = 4;
+// Rows that read a head's state together: the factors of more would leave the first-level cache.
+inline constexpr int kReaders = 8;
 
 inline int blocks_of(int rows) { return (rows + kRowBlock - 1) / kRowBlock; }
 inline std::size_t count(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }

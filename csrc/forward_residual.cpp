@@ -18,28 +18,26 @@ void Forward::plan_residual() {
   bool makes = false;
   bool mixes = false;
   bool waits = false;
+  const auto changes = [](const auto& part) { return part.norm.after || part.out_factor != 1.0F; };
   for (int index = 0; index < shape_.layers(); ++index) {
     const LayerShape& layer = shape_.layer(index);
-    const bool normed = (layer.attention >= 0 && shape_.attention(index).norm.after) ||
-                        (layer.feed >= 0 && shape_.feed(index).norm.after) ||
-                        std::any_of(layer.states.begin(), layer.states.end(), [&](int kind) {
-                          return shape_.states[static_cast<std::size_t>(kind)].norm.after;
-                        });
     mixes |= layer.feed >= 0 && shape_.feed(index).both();
-    waits |= layer.residual != Residual::Sequential;
-    makes |=
-        normed || layer.reads_token || layer.factor != 1.0F || layer.residual == Residual::Ladder;
+    waits |= layer.ladder || layer.groups.back() + 1 < layer.parts();
+    makes |= layer.ladder || layer.reads_token ||
+             (layer.attention >= 0 && changes(shape_.attention(index))) ||
+             (layer.feed >= 0 && changes(shape_.feed(index)));
   }
+  makes |= std::any_of(shape_.states.begin(), shape_.states.end(), changes);
   if (makes || mixes || shape_.canvas) made_ = space_.made.need(numbers);
   if (mixes) mixed_ = space_.mixed.need(numbers);
   if (waits) pending_ = space_.pending.need(numbers);
 }
 
 // Where a part's result goes: to the stream if it is added as it is, to what is added when all
-// parts of the layer are done, or where `close` finds it.
-Forward::Target Forward::target(int layer, const Norm& after, bool first) const {
-  if (!direct(layer, after)) return {made_, false};
-  if (shape_.layer(layer).residual == Residual::Parallel) return {pending_, !first};
+// parts of the group are done, or where `close` finds it.
+Forward::Target Forward::target(const Norm& after, Turn turn) const {
+  if (!direct(after, turn)) return {made_, false};
+  if (!turn.alone()) return {pending_, !turn.first};
   return {states_, true};
 }
 
@@ -61,31 +59,29 @@ void Forward::join(int row, const LayerWeights& w) {
   add(mixed(row), 1.0F, width_, out);
 }
 
-// Adds what a part made to the residual stream, if it is not there, and ends the layer.
+// Adds what a part made to the residual stream, if it is not there, and ends its group or its
+// layer.
 void Forward::close(Member& member, int index, const Norm& after, Turn turn, bool joined) {
   const LayerShape& layer = shape_.layer(index);
   const LayerWeights& w = model_.weights_.layers[static_cast<std::size_t>(index)];
-  const bool scaled = turn.last && layer.scaled;
-  const bool parallel = layer.residual == Residual::Parallel;
-  const bool added = direct(index, after) && !joined;
-  if (added && !scaled && !(parallel && turn.last)) return;
+  const bool scaled = turn.ends && layer.scaled;
+  const bool added = direct(after, turn) && !joined;
+  const bool ends = turn.last && !turn.first;
+  if (added && !scaled && !ends) return;
   member.enter(Part::Prepare);
   member.phase(plan_.rows, [&](int row) {
     float* out = state(row);
     float* fresh = added ? nullptr : made(row);
     if (joined) join(row, w);
     if (!added && after.gain != nullptr) norm_row(fresh, after, fresh);
-    if (layer.residual == Residual::Ladder) {
-      add(pending(row), 1.0F, width_, out);
-      std::fill_n(pending(row), width_, 0.0F);
-    }
-    if (!added && layer.residual == Residual::Sequential) {
-      add(fresh, layer.factor, width_, out);
+    if (layer.ladder) add(pending(row), 1.0F, width_, out);
+    if (!added && turn.alone() && !layer.ladder) {
+      add(fresh, turn.factor, width_, out);
     } else if (!added) {
-      if (parallel && turn.first) std::fill_n(pending(row), width_, 0.0F);
-      add(fresh, layer.factor, width_, pending(row));
+      if (turn.first) std::fill_n(pending(row), width_, 0.0F);
+      add(fresh, turn.factor, width_, pending(row));
     }
-    if (parallel && turn.last) add(pending(row), 1.0F, width_, out);
+    if (ends) add(pending(row), 1.0F, width_, out);
     if (!scaled) return;
     const float scale = in_canvas(row) ? *w.canvas_scale : *w.scale;
     for (int i = 0; i < width_; ++i) out[i] *= scale;
@@ -94,7 +90,7 @@ void Forward::close(Member& member, int index, const Norm& after, Turn turn, boo
 
 // The last parts of a ladder.
 void Forward::add_pending(Member& member) {
-  if (pending_ == nullptr || shape_.stack.front().residual != Residual::Ladder) return;
+  if (!shape_.stack.front().ladder) return;
   member.phase(plan_.rows, [&](int row) { add(pending(row), 1.0F, width_, state(row)); });
 }
 

@@ -54,9 +54,9 @@ void Forward::feed_token(Member& member, int layer, Turn turn) {
   const ModelWeights& all = model_.weights_;
   const LayerWeights& w = all.layers[static_cast<std::size_t>(layer)];
   const std::int64_t stride = std::int64_t{all.token_project.panels} * kLanes;
-  const Inner inner{w.token, shape_.layer(layer).token_activation,
+  const Inner inner{w.token, shape_.layer(layer).token_activation, 1.0F,
                     second_ + std::int64_t{layer} * shape_.token_padded(), stride};
-  feed_dense(member, inner, {}, target(layer, w.after_input, turn.first));
+  feed_dense(member, inner, {}, target(w.after_input, turn));
   close(member, layer, w.after_input, turn);
 }
 

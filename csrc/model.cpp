@@ -79,8 +79,8 @@ std::vector<Traffic> Model::traffic(bool on) {
   return std::exchange(traffic_, {});
 }
 
-void Model::add_traffic(const Plan& plan, std::uint64_t bytes) {
-  Traffic& out = traffic_.emplace_back(Traffic{plan.rows, 0, bytes});
+void Model::add_traffic(const Plan& plan, std::uint64_t bytes, std::int64_t experts) {
+  Traffic& out = traffic_.emplace_back(Traffic{plan.rows, 0, bytes, experts});
   for (const SpanPlan& span : plan.spans)
     out.context += span.view.prefix_length + span.view.extra_length - span.rows;
 }
@@ -200,7 +200,7 @@ ForwardResult Model::forward(const std::vector<SpanInput>& spans,
   Forward forward(*this, *workspace_, plans, lineage, spans, layers, only_best);
   ForwardResult out = forward.run();
   if (profiling_) add_profile();
-  if (counting_) add_traffic(plans.front(), moved_bytes - moved);
+  if (counting_) add_traffic(plans.front(), moved_bytes - moved, forward.reached());
   return out;
 }
 

@@ -77,7 +77,7 @@ class Model {
  private:
   friend class Forward;
   void add_profile();
-  void add_traffic(const Plan& plan, std::uint64_t bytes);
+  void add_traffic(const Plan& plan, std::uint64_t bytes, std::int64_t experts);
   void make_screen();
   void check_parts(const std::vector<SpanInput>& spans, const std::vector<LayerPart>& layers) const;
 

@@ -169,7 +169,7 @@ void define_model(nb::module_& m) {
            [](Model& model, bool on) {
              nb::list out;
              for (const Traffic& one : model.traffic(on))
-               out.append(nb::make_tuple(one.rows, one.context, one.bytes));
+               out.append(nb::make_tuple(one.rows, one.context, one.bytes, one.experts));
              return out;
            })
       .def_prop_ro("slot_bytes", &Model::slot_bytes)

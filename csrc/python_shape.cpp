@@ -69,6 +69,14 @@ class Record {
     for (nb::handle value : sequence(name)) out.push_back(as_float(value, name));
     return out;
   }
+  std::vector<int> wholes(const char* name) {
+    std::vector<int> out;
+    for (const float value : numbers(name)) {
+      if (std::abs(value) >= 1 << 24) refuse(name, "give whole numbers below 2^24");
+      out.push_back(static_cast<int>(value));
+    }
+    return out;
+  }
   template <class Read>
   void each(const char* name, Read read) {
     int index = 0;
@@ -133,6 +141,7 @@ AttentionShape read_attention(Record& from) {
   out.output_bias = from.flag("output_bias");
   out.gated = from.flag("gated");
   out.query_rank = from.whole("query_rank");
+  out.out_factor = from.number("out_factor");
   out.growth = from.number("growth");
   out.growth_every = from.wide("growth_every");
   out.slopes = from.numbers("slopes");
@@ -144,7 +153,8 @@ AttentionShape read_attention(Record& from) {
 StateShape read_state(Record& from, int hidden_size) {
   StateShape out;
   out.hidden_size = hidden_size;
-  out.norm = read_norm(from);
+  out.norm = read_norm(from, &out.shares_norm);
+  out.out_factor = from.number("out_factor");
   out.width = from.whole("width");
   out.tap_bias = from.flag("tap_bias");
   out.bias = from.flag("bias");
@@ -169,6 +179,10 @@ StateShape read_state(Record& from, int hidden_size) {
   out.least_step = from.number("least_step");
   out.most_step = from.number("most_step");
   out.output_bias = from.flag("output_bias");
+  out.out_epsilon = from.number("out_eps");
+  const std::vector<float> factors = from.numbers("factors");
+  expect_range("factors", static_cast<std::int64_t>(factors.size()), 6, 6);
+  std::copy(factors.begin(), factors.end(), out.factors.begin());
   return out;
 }
 
@@ -199,6 +213,8 @@ FeedShape read_feed(Record& from) {
   out.activation = read_activation(from, "activation");
   out.gated = from.flag("gated");
   out.bias = from.flag("bias");
+  out.gate_factor = from.number("gate_factor");
+  out.out_factor = from.number("out_factor");
   from.each("mixture", [&](Record& mixture) { out.mixture = read_mixture(mixture); });
   return out;
 }
@@ -207,13 +223,17 @@ LayerShape read_layer(Record& from) {
   LayerShape out;
   out.attention = from.whole("attention");
   out.keys_of = from.whole("keys_of");
-  for (const float kind : from.numbers("states")) out.states.push_back(static_cast<int>(kind));
+  out.states = from.wholes("states");
   out.feed = from.whole("feed");
   out.reads_token = from.flag("reads_token");
   out.token_activation = read_activation(from, "token_activation");
-  out.residual =
-      static_cast<Residual>(from.choice("residual", {"sequential", "parallel", "ladder"}));
-  out.factor = from.number("factor");
+  const std::vector<int> sizes = from.wholes("groups");
+  for (int group = 0; group < static_cast<int>(sizes.size()); ++group) {
+    const int size = sizes[static_cast<std::size_t>(group)];
+    expect_range("groups", size, 1, 5);
+    out.groups.insert(out.groups.end(), static_cast<std::size_t>(size), group);
+  }
+  out.ladder = from.flag("ladder");
   out.scaled = from.flag("scaled");
   return out;
 }

@@ -36,14 +36,22 @@ void check_layer(const ModelShape& shape, int index) {
   expect_range("layers.states", static_cast<std::int64_t>(layer.states.size()), 0, 2);
   for (const int kind : layer.states)
     expect_range("layers.states", kind, 0, static_cast<std::int64_t>(shape.states.size()) - 1);
-  expect_number("layers.factor", layer.factor);
   refuse(layer.attention < 0 && layer.states.empty() && layer.feed < 0 && !layer.reads_token,
          "layers", "no part", "give each layer a part");
+  refuse(static_cast<int>(layer.groups.size()) != layer.parts(), "groups",
+         std::to_string(layer.groups.size()) + " parts", "the groups have all parts of the layer");
+  refuse(layer.ladder && layer.groups.back() + 1 != layer.parts(), "ladder", "true",
+         "its parts run one after the other");
   refuse(layer.reads_token && shape.token_width == 0, "token_width", "0",
          "a layer reads second embeddings");
-  refuse(layer.feed >= 0 && shape.feed(index).shares_norm &&
-             (layer.residual != Residual::Parallel || layer.attention < 0),
-         "norm", "shared", "only parts side by side share a norm");
+  const auto shares = [&](bool wanted, int part) {
+    refuse(wanted && (layer.attention < 0 || !shape.attention(index).norm.before ||
+                      layer.group(part) != 0),
+           "norm", "shared", "only parts beside an attention with a norm before it share that");
+  };
+  for (int i = 0; i < static_cast<int>(layer.states.size()); ++i)
+    shares(shape.state(index, i).shares_norm, (layer.attention >= 0 ? 1 : 0) + i);
+  if (layer.feed >= 0) shares(shape.feed(index).shares_norm, layer.mixers());
   if (layer.keys_of < 0) return;
   const int of = layer.keys_of;
   refuse(layer.attention < 0, "keys_of", std::to_string(of), "the layer does not attend");
@@ -71,6 +79,7 @@ void AttentionShape::check() const {
   expect_number("softcap", softcap);
   expect_number("rope_factor", rope_factor);
   expect_number("growth", growth);
+  expect_number("out_factor", out_factor);
   expect_range("growth_every", growth_every, 1, std::int64_t{1} << 39);
   if (!slopes.empty())
     expect_range("slopes", static_cast<std::int64_t>(slopes.size()), heads, heads);
@@ -82,6 +91,9 @@ void StateShape::check() const {
   expect_range("hidden_size", hidden_size, 1, kMostWidth);
   expect_range("heads", heads, 0, kMostHeads);
   expect_range("width", width, heads == 0 ? 2 : 0, kPage);
+  expect_number("out_factor", out_factor);
+  for (const float factor : factors) expect_number("factors", factor);
+  expect_number("out_eps", out_epsilon);
   if (heads == 0) return;
   expect_range("key_heads", key_heads, 1, heads);
   expect_range("key_dim", key_dim, 1, kMostHeadDim);
@@ -104,6 +116,10 @@ void StateShape::check() const {
 void FeedShape::check() const {
   expect_range("intermediate_size", size, 0, kMostWidth);
   mixture.check();
+  expect_number("gate_factor", gate_factor);
+  expect_number("out_factor", out_factor);
+  refuse(gate_factor != 1.0F && (mixed() || !gated), "gate_factor", std::to_string(gate_factor),
+         "only an MLP with a gate has one");
   refuse(size == 0 && !mixed(), "intermediate_size", "0", "give 1 and more, or experts");
   refuse(!gated && activation == Activation::SwigluOai, "activation", "swiglu_oai",
          "it needs a gate");
@@ -129,9 +145,8 @@ void ModelShape::check() const {
   refuse(attentions.empty(), "attentions", "none", "give at least one kind of attention");
   for (int index = 0; index < layers(); ++index) {
     check_layer(*this, index);
-    refuse((stack[static_cast<std::size_t>(index)].residual == Residual::Ladder) !=
-               (stack.front().residual == Residual::Ladder),
-           "residual", "ladder", "give it to all layers or to none");
+    refuse(layer(index).ladder != stack.front().ladder, "ladder", "true",
+           "give it to all layers or to none");
   }
   refuse(canvas && std::none_of(feeds.begin(), feeds.end(),
                                 [](const FeedShape& feed) { return feed.size > 0; }),

@@ -1,6 +1,8 @@
 // What a model consists of: the facts of ModelConfig that the arithmetic needs.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -18,7 +20,6 @@ struct NormPlaces {
 };
 
 enum class HeadNorm { None, Head, All };
-enum class Residual { Sequential, Parallel, Ladder };
 
 // How layers of one kind attend; see Attention in models/parts.py.
 struct AttentionShape {
@@ -36,7 +37,8 @@ struct AttentionShape {
   bool sinks = false;
   bool bias = false;
   bool output_bias = false;
-  bool gated = false;  // what the heads mixed is multiplied by a sigmoid before the output
+  bool gated = false;       // what the heads mixed is multiplied by a sigmoid before the output
+  float out_factor = 1.0F;  // of what the part made, before it is added
   int query_rank = 0;
   // Queries at position p are multiplied by 1 + growth * log(1 + p / growth_every), in whole steps.
   float growth = 0;
@@ -64,6 +66,8 @@ struct FeedShape {
   Activation activation = Activation::Silu;
   bool gated = true;
   bool bias = false;
+  float gate_factor = 1.0F;  // of the gate, before its activation
+  float out_factor = 1.0F;
   MixtureShape mixture;
 
   // Throws InvalidInput.
@@ -87,6 +91,7 @@ struct StateShape {
   int key_dim = 0;
   int value_dim = 0;
   NormPlaces norm;
+  bool shares_norm = false;  // with the attention beside it
   bool delta = false;
   Decay decay = Decay::Softplus;
   bool channels = false;
@@ -106,9 +111,15 @@ struct StateShape {
   float most_step = 0;
   bool bias = false;
   bool output_bias = false;
+  std::array<float, 6> factors{1, 1, 1, 1, 1, 1};  // of what makes q, k, v, z and a, and of b
+  float out_factor = 1.0F;
+  float out_epsilon = 0;  // of the norm of heads or groups; 0: the model's
 
   // Throws InvalidInput.
   void check() const;
+  bool scales() const {
+    return std::any_of(factors.begin(), factors.end() - 1, [](float own) { return own != 1.0F; });
+  }
   int padded_value() const { return round_up(value_dim, kLanes); }
   // Numbers of channels of q or k, and of v.
   int keys() const { return key_heads * key_dim; }
@@ -138,9 +149,16 @@ struct LayerShape {
   int feed = -1;
   bool reads_token = false;  // whether there is a part that reads second embeddings
   Activation token_activation = Activation::GeluTanh;
-  Residual residual = Residual::Sequential;
-  float factor = 1.0F;
+  // The group of each part, in the order attention, states, feed, second embeddings: parts of one
+  // group are side by side.
+  std::vector<int> groups = {};
+  bool ladder = false;
   bool scaled = false;
+
+  // Number of parts that look at other rows.
+  int mixers() const { return (attention >= 0 ? 1 : 0) + static_cast<int>(states.size()); }
+  int parts() const { return mixers() + (feed >= 0 ? 1 : 0) + (reads_token ? 1 : 0); }
+  int group(int part) const { return groups[static_cast<std::size_t>(part)]; }
 };
 
 struct ModelShape {

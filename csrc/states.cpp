@@ -85,6 +85,9 @@ class LineagePlanner {
     for (const std::int32_t row : out.order)
       out.start[static_cast<std::size_t>(row)] =
           start_of(out.path(row), static_cast<int>(in_.positions[row] / kPage - base_), out);
+    std::stable_sort(out.order.begin(), out.order.end(), [&](std::int32_t a, std::int32_t b) {
+      return out.start[static_cast<std::size_t>(a)] < out.start[static_cast<std::size_t>(b)];
+    });
     add_writes(out, places);
   }
 

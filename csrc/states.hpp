@@ -64,7 +64,7 @@ struct SpanLineage {
   std::int64_t state = -1;            // slot of the first state; -1: zeros
   std::vector<std::int64_t> cached;   // rows of records
   std::vector<std::int64_t> targets;  // of each row; -1: it leaves no record
-  std::vector<std::int32_t> order;    // the rows by position
+  std::vector<std::int32_t> order;    // the rows by start and position: ancestors come first
   std::vector<std::int32_t> start;    // of each row
   std::vector<std::int64_t> path_at;  // where each row's path begins, and the end of all
   std::vector<std::int32_t> paths;    // columns by position, from the first page on

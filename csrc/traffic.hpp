@@ -21,6 +21,7 @@ struct Traffic {
   std::int64_t rows = 0;
   std::int64_t context = 0;  // number of tokens in the cache that its spans see, added up
   std::uint64_t bytes = 0;
+  std::int64_t experts = 0;  // to which rows were sent, added up over the layers; no shared ones
 };
 
 }  // namespace paradecode

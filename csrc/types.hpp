@@ -255,6 +255,13 @@ struct AttentionTile {
 
 constexpr std::int64_t part_floats(int padded_dim) { return std::int64_t{padded_dim} + kLanes; }
 
+// Of sum `o` and row `i` the factor is values[o * of_sum + i * of_row].
+struct RowFactors {
+  const float* values;
+  std::int64_t of_sum;
+  std::int64_t of_row;
+};
+
 // The kernels of one instruction set.
 struct Kernels {
   const char* name;
@@ -278,8 +285,10 @@ struct Kernels {
   void (*activate[kActivations])(float* gate, const float* up, int count);
   // values = cap * tanh(values / cap); count is a multiple of 16.
   void (*cap)(float* values, float cap, std::int64_t count);
-  // Computes out += weights[i] * rows[i], one row after the other; size is a multiple of 16.
-  void (*add_rows)(const float* const* rows, const float* weights, int count, int size, float* out);
+  // Adds to each of the sums all rows times factors of its own, one row after the other; size is a
+  // multiple of 16.
+  void (*add_rows)(const float* const* rows, int count, const RowFactors& by, int size,
+                   float* const* outs, int sums);
   // out[i] = the dot product of `by` and rows[i]; any size.
   void (*dots)(const float* by, const float* const* rows, int count, int size, float* out);
   void (*attention_f16)(const AttentionTile& tile);

@@ -300,6 +300,9 @@ void ModelWeights::finish_layer(int index) {
   LayerWeights& w = layers[static_cast<std::size_t>(index)];
   for (int i = 0; i < static_cast<int>(w.states.size()); ++i)
     turn_taps(shape_.state(index, i), w.states[static_cast<std::size_t>(i)]);
+  for (int i = 0; i < static_cast<int>(w.states.size()); ++i)
+    if (shape_.state(index, i).shares_norm)
+      w.states[static_cast<std::size_t>(i)].before = w.attn_norm;
   if (shape_.attends(index)) {
     const AttentionShape& a = shape_.attention(index);
     if (a.value_norm) w.v_norm = ones;

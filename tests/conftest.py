@@ -1,4 +1,4 @@
-"""What all tests share: a browser, costs measured once, and settings for busy machines."""
+"""Shared by all tests: a browser, costs measured once, and settings for busy machines."""
 
 import gc
 import os

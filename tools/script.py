@@ -1,4 +1,4 @@
-"""What all scripts share: options, tables, and results with their date, machine and commit."""
+"""Shared by all scripts: options, tables, and results with their date, machine and commit."""
 
 from __future__ import annotations
 

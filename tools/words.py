@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("src", "lab", "tools", "examples", "tests")
-REFUSED = ("Of", "As", "So", "Those", "That", "Most")
+REFUSED = ("Of", "As", "So", "Those", "That", "Most", "Whether", "What", "How")
 """First words after which a reader has to guess what the docstring is about."""
 MOST_WORDS = 40
 """The most words of a sentence. Longer sentences have to be read twice."""

@@ -86,14 +86,14 @@ class Naive:
         states, late = [x], x
         for index in range(c.layers) if layers is None else layers:
             layer, half = index if isinstance(index, Half) else (index, "both")
-            shape, x, read = c.stack[layer], states[-1], states[-1]
-            for part in shape.parts:
-                if half not in ("both", "attention" if isinstance(part, Attention) else "mlp"):
-                    continue
-                if shape.residual != "parallel":
-                    read = late if shape.residual == "ladder" else x
-                made = shape.factor * self._part(layer, part, read, at, seen, second)
-                late, x = x, x + made
+            shape, x = c.stack[layer], states[-1]
+            for group in shape.groups:
+                read = late if shape.ladder else x
+                for part in group:
+                    if half not in ("both", "attention" if isinstance(part, Attention) else "mlp"):
+                        continue
+                    made = part.out_factor * self._part(layer, part, read, at, seen, second)
+                    late, x = x, x + made
             if shape.scaled and half != "attention":
                 x = x * self.w[f"layers.{layer}.scale"]
             states.append(x)
@@ -214,10 +214,11 @@ class Naive:
     def _mlp(self, name: str, part: Feed, h: np.ndarray) -> np.ndarray:
         up = self._linear(h, name + "up")
         if part.activation == "swiglu_oai":
-            gate = np.minimum(self._linear(h, name + "gate"), 7)
+            gate = np.minimum(self._linear(h, name + "gate") * part.gate_factor, 7)
             inner = gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
         elif part.gated:
-            inner = ACTIVATIONS[part.activation](self._linear(h, name + "gate")) * up
+            gate = self._linear(h, name + "gate") * part.gate_factor
+            inner = ACTIVATIONS[part.activation](gate) * up
         else:
             inner = ACTIVATIONS[part.activation](up)
         return self._linear(inner, name + "down")

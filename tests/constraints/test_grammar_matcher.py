@@ -1,4 +1,4 @@
-"""What llguidance answers about a path depends only on the path, and is right."""
+"""The answers of llguidance about a path depend only on the path, and are right."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ KINDS = {
     "mamba-2": (Layer((MAMBA2,)), Layer((MAMBA2,))),
     "gated delta": (Layer((GATED_DELTA, FEED)), Layer((ATTENTION, FEED))),
     "gated linear attention": (Layer((GLA, FEED)), Layer((GLA, FEED))),
-    "hybrid": (Layer((ATTENTION, MAMBA2, FEED), residual="parallel"),
+    "hybrid": (Layer(((ATTENTION, MAMBA2), FEED)),
                Layer((GATED_DELTA, FEED)), Layer((Convolution(3), FEED))),
 }  # fmt: skip
 

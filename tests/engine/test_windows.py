@@ -216,7 +216,7 @@ def windowed(config: ModelConfig, *windows: int) -> ModelConfig:
             replace(part, window=windows[index % len(windows)])
             if isinstance(part, Attention) else part for part in layer.parts
         )  # fmt: skip
-        stack.append(replace(layer, parts=tuple(parts)))
+        stack.append(replace(layer, order=tuple(parts)))
     return replace(config, stack=tuple(stack))
 
 

@@ -7,7 +7,7 @@ import math
 import re
 import urllib.request
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,13 +155,49 @@ CASES = {
     "granitehybrid": Case(
         "GraniteMoeHybrid",
         {**_FACTORS, "attention_multiplier": 0.2, "layer_types": ["mamba", "attention"] * 3,
-         "num_local_experts": 0, "shared_intermediate_size": 80, "position_embedding_type": "rope",
+         "num_local_experts": 5, "shared_intermediate_size": 40, "position_embedding_type": "rope",
          "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2},
         None,
     ),
+    "falcon-h1": Case(
+        "FalconH1",
+        {"num_hidden_layers": 3, "mamba_d_ssm": 96, "mamba_n_heads": 6, "mamba_d_head": 16,
+         "mamba_d_state": 8, "mamba_n_groups": 2, "mamba_chunk_size": 16, "mamba_rms_norm": True,
+         "time_step_limit": [0.1, 0.9], "embedding_multiplier": 3.0, "lm_head_multiplier": 0.5,
+         "mlp_multipliers": [0.7, 1.4], "key_multiplier": 0.6, "attention_in_multiplier": 1.5,
+         "attention_out_multiplier": 0.8, "ssm_in_multiplier": 1.3, "ssm_out_multiplier": 0.9,
+         "ssm_multipliers": [0.8, 1.2, 0.7, 1.6, 0.5], "mlp_bias": True, "projectors_bias": True},
+        None,
+    ),
+    "nemotron_h": Case(
+        "NemotronH",
+        {"layers_block_type": ["linear_attention", "mlp", "full_attention", "moe", "mlp"],
+         "head_dim": 24, "mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 8,
+         "n_groups": 2, "chunk_size": 16, "time_step_min": 0.4, "n_routed_experts": 6,
+         "n_group": 2, "topk_group": 1, "moe_intermediate_size": 24,
+         "moe_shared_expert_intermediate_size": 40, "routed_scaling_factor": 2.5}, None,
+    ),
+    "olmo_hybrid": Case(
+        "OlmoHybrid",
+        {"layer_types": ["linear_attention", "full_attention"] * 3, "linear_num_key_heads": 2,
+         "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 16},
+        None,
+    ),
+    "gla": Case("", None, None),
     "cohere2": Case("Cohere2", _SLIDING, {**_SLIDING, "logit_scale": 0.2}, tied=True),
 }  # fmt: skip
 """Family -> its tiny model. Windows are shorter than the text, and groups have two heads."""
+FORMS = {
+    "falcon-h1 as released": replace(
+        CASES["falcon-h1"], folder=CASES["falcon-h1"].folder | {"mamba_rms_norm": False}
+    ),
+    "granitehybrid without experts": replace(
+        CASES["granitehybrid"],
+        folder=CASES["granitehybrid"].folder
+        | {"num_local_experts": 0, "shared_intermediate_size": 80},
+    ),
+}
+"""Other forms of some families' folders."""
 
 
 def logits_of(backend: Backend, chunk: int = 1 << 20) -> np.ndarray:

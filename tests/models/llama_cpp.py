@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,17 @@ class LlamaCpp:
         return self._post("/apply-template", {"messages": messages, **extra})["prompt"]
 
 
-def learned(size: int = 700) -> tuple[list[str], list[str]]:
-    """Return tokens and merges of bytes that cross word boundaries, so that these matter."""
+def learned(words: Sequence[str] = (), size: int = 700) -> tuple[list[str], list[str]]:
+    """Return tokens and merges of the characters of these words.
+
+    By default they are merges of bytes that cross word boundaries, so that these matter.
+    """
     backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    letters = [*byte_characters()]
+    letters = [] if words else [*byte_characters()]
+    if not words:
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=letters, show_progress=False)
-    backend.train_from_iterator(strings(), trainer)
+    backend.train_from_iterator(words or strings(), trainer)
     said = json.loads(backend.to_str())["model"]
     tokens = sorted(said["vocab"], key=said["vocab"].get)
     return tokens, [" ".join(pair) for pair in said["merges"]]

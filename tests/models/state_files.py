@@ -44,6 +44,12 @@ FILES: dict[str, dict[str, Any]] = {
         **_MIXED, **_MAMBA, "embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0,
         "attention.scale": 0.2,
     },
+    "falcon-h1": {**_MAMBA, "attention.head_count_kv": 2},
+    "nemotron_h": {
+        **_MAMBA, "attention.head_count_kv": [0, 0, 2, 0], "attention.key_length": 24,
+        "attention.value_length": 24, "feed_forward_length": [0, 80, 0, 80],
+        "attention.layer_norm_epsilon": 1e-5,
+    },
     "qwen3next": {
         **_DELTA, "expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 48,
         "expert_shared_feed_forward_length": 40,
@@ -53,13 +59,31 @@ FILES: dict[str, dict[str, Any]] = {
         "nextn_predict_layers": 1,
     },
 }  # fmt: skip
+FILES["granitehybrid/experts"] = {
+    **FILES["granitehybrid"],
+    "expert_count": 5,
+    "expert_used_count": 2,
+    "expert_shared_feed_forward_length": 48,
+}
+FILES["nemotron_h_moe"] = {
+    **FILES["nemotron_h"],
+    "expert_count": 6,
+    "expert_used_count": 2,
+    "expert_group_count": 2,
+    "expert_group_used_count": 1,
+    "expert_feed_forward_length": 48,
+    "expert_weights_norm": True,
+    "expert_weights_scale": 2.5,
+    "expert_shared_feed_forward_length": 40,
+}
 FILES["qwen35moe"] = {**FILES["qwen3next"], "rope.dimension_sections": [2, 1, 1, 0]}
-"""Architecture -> the facts of its tiny file, without the architecture."""
+"""Architecture, perhaps with a form -> the facts of its tiny file, without the architecture."""
 
 
-def write_states(path: Path, architecture: str) -> ModelConfig:
-    """Write a random model of an architecture, and return its configuration."""
-    family, facts = BY_GGUF[architecture], _SIZES | FILES[architecture]
+def write_states(path: Path, form: str) -> ModelConfig:
+    """Write a random model of an architecture, or a form of it, and return its configuration."""
+    architecture = form.partition("/")[0]
+    family, facts = BY_GGUF[architecture], _SIZES | FILES[form]
     writer = GGUFWriter(path, architecture)
     for key, value in facts.items():
         add = {float: writer.add_float32, bool: writer.add_bool, int: writer.add_uint32,
@@ -71,18 +95,20 @@ def write_states(path: Path, architecture: str) -> ModelConfig:
     embed = TensorInfo((VOCABULARY, 64), Kind.F32, memoryview(b""))
     header = Header(Metadata(known), {"token_embd.weight": embed})
     named = {"head"}
-    if architecture in ("mamba2", "granitehybrid"):
+    if _MAMBA.items() <= facts.items():
         named.add("layers.0.state_q_taps.bias")
     rope = Rope(theta=1e4, dim=facts["rope.dimension_count"])
     values = facts_of(family, architecture, header, named, rope)
     config = ModelConfig(name="x", architecture=family.name, **family.fields(values))
     for stored, tensor in _stored(family, config, _tensors(config)):
         writer.add_tensor(stored, np.ascontiguousarray(tensor))
-        # A layer that guesses a second token follows, which is not read.
+        # A layer that guesses a second token follows.
         if architecture == "qwen35" and stored.startswith("blk.3."):
             writer.add_tensor(stored.replace("3", "4", 1), np.ascontiguousarray(tensor))
     if architecture == "qwen35":
-        writer.add_tensor("blk.4.nextn.eh_proj.weight", np.zeros((64, 128), np.float32))
+        # The state passes, so that some of what the layer guesses is right.
+        passed = np.concatenate([np.zeros((64, 64)), 20 * np.eye(64)], axis=1)
+        writer.add_tensor("blk.4.nextn.eh_proj.weight", passed.astype(np.float32))
         for norm in ("enorm", "hnorm"):
             writer.add_tensor(f"blk.4.nextn.{norm}.weight", np.ones(64, np.float32))
     writer.write_header_to_file()
@@ -139,12 +165,15 @@ def _stored(
                     tensor = np.concatenate(every)
                 if "taps" in own and not end:
                     tensor = tensor.reshape(-1, 4 if groups else 3)
-                if stored == "ssm_norm" and family.name in ("mamba2", "granitehybrid"):
+                if stored == "ssm_norm" and _MAMBA.items() <= FILES[family.gguf[0]].items():
                     tensor = tensor.reshape(groups[0], -1)
                 if own in ("state_decay", "state_skip") and "attn_gate" not in names:
                     tensor = tensor[:, None]
                 if own == "shared.gain":
                     tensor = tensor[0]
-                kind = {"ssm_a": "", "ssm_d": "", "ssm_dt": ".bias"}.get(stored, end or ".weight")
+                kinds = {"ssm_a": "", "ssm_d": "", "ssm_dt": ".bias", "exp_probs_b": ".bias"}
+                kind = kinds.get(stored, end or ".weight")
+                if family.name == "falcon-h1" and stored == "ffn_norm":
+                    kind = ""
                 yield f"blk.{index}.{stored}{kind}", tensor
     assert not left, {*left}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from family_models import (
     CASES,
+    FORMS,
     TOKENS,
     VOCABULARY,
     LlamaCppLogits,
@@ -25,6 +26,7 @@ from gguf_writing import write_gguf
 from huggingface_hub import errors
 from state_files import FILES, write_states
 
+from paradecode import LLM
 from paradecode.backends.native.backend import NativeBackend
 from paradecode.core.errors import InvalidModel
 from paradecode.models.config import uniform
@@ -38,7 +40,7 @@ from tiny_gemma import CONFIG, TEXT
 
 SEEING = ("Gemma3", "Gemma4", "Mistral3", "Qwen3_5")
 """Models that also see pictures, of which the text part opens."""
-FOLDERS = [name for name, case in CASES.items() if case.folder is not None]
+FOLDERS = {name: case for name, case in {**CASES, **FORMS}.items() if case.folder is not None}
 GGUF = [name for name, case in CASES.items() if case.gguf is not None]
 
 
@@ -81,7 +83,7 @@ def test_folders_are_read_as_transformers_reads_them(tmp_path: Path, family: str
     pytest.importorskip("transformers")
     from paradecode.backends.torch.backend import TorchBackend
 
-    save = save_seeing if family in SEEING else lambda name, to: save_folder(CASES[name], to)
+    save = save_seeing if family in SEEING else lambda name, to: save_folder(FOLDERS[name], to)
     model = save(family, tmp_path)
     with torch.no_grad():
         wanted = model(input_ids=torch.from_numpy(TOKENS.astype(np.int64))[None]).logits[0].numpy()
@@ -187,3 +189,15 @@ def test_a_tensor_that_no_layer_has_is_refused(tmp_path: Path) -> None:
         save_file(tensors | {name: np.zeros(64, np.float32)}, tmp_path / "model.safetensors")
         with pytest.raises(InvalidModel, match="tensor"):
             read_weights(tmp_path)
+
+
+def test_the_module_of_a_hybrid_file_drafts_for_its_model(tmp_path: Path) -> None:
+    write_states(tmp_path / "model.gguf", "qwen35")
+    asked = f"mtp(head='{tmp_path / 'model.gguf'}',budget=fixed)"
+    accepted = 0
+    plain, drafting = (LLM(tmp_path / "model.gguf", decoder=name) for name in ("plain", asked))
+    for prompt in ("a", "hello", "once upon a time"):
+        found = drafting.complete(prompt, max_tokens=48)
+        assert found.token_ids == plain.complete(prompt, max_tokens=48).token_ids
+        accepted += found.stats.accepted
+    assert accepted > 0

@@ -30,7 +30,7 @@ KINDS = [
     "minicpm5", "laguna", "qwen35", "jais-2", "seed-coder", "exaone-moe", "llada-moe", "tekken",
     "gpt-4o", "deepseek-v3", "deepseek-coder", "deepseek-llm", "poro-chat", "viking",
     "afmoe", "tiny_aya", "superbpe", "youtu", "kimi-k2", "chameleon", "granite-embed-multi-97m",
-    "spark2_5",
+    "spark2_5", "k2-horizon",
 ]  # fmt: skip
 CHAT = [{"role": "user", "content": "Hi"}]
 LETTERS, MERGES = learned()
@@ -54,6 +54,26 @@ def test_words_are_cut_as_there(tmp_path, pre):
     for text in texts:
         ids = here.encode(text, special=False, parse_special=False)
         assert ids == there.tokens(text), text
+
+
+@pytest.mark.parametrize(
+    ("pre", "space", "piece", "refused"),
+    [("sarvam-moe", "▁", r"[^\n\0]+", r"\n\n"), ("whitespace", " ", r"[^\s\0]+", r"[ \n]{2}")],
+)
+def test_characters_are_merged_as_there(tmp_path, pre, space, piece, refused):
+    """Merges of characters give llama.cpp's tokens; it ends itself at some runs of spaces."""
+    known = "\n".join(strings()).replace(" ", space)
+    letters, merges = learned(re.findall(piece, known))
+    tokens = [*(f"<0x{byte:02X}>" for byte in range(256)), *letters]
+    types = [6] * 256 + [1] * len(letters)
+    path = write_vocabulary(tmp_path / "m.gguf", tokens, types, merges, pre)
+    there, here = LlamaCpp(path), quiet(path).tokenizer
+    texts = [text for text in strings(400) if not re.search(refused, text)]
+    assert len(texts) > 200
+    for text in texts:
+        ids = here.encode(text, special=False, parse_special=False)
+        assert ids == there.tokens(text), text
+        assert here.decode(ids) == text
 
 
 @pytest.mark.wide

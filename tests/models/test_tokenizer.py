@@ -268,6 +268,12 @@ def test_pre_tokenizers(pre, text, words):
     assert [word for word, _ in PRE_TOKENIZERS[pre]().pre_tokenize_str(text)] == words
 
 
+def test_a_vocabulary_that_loses_spaces_is_warned_about():
+    with pytest.warns(UserWarning, match="lose the spaces"):
+        tokenizer = tokenizer_from_header(fields(pre="whitespace"))
+    assert tokenizer.encode("ab b") == [2, 1]
+
+
 def test_unknown_decoders_are_refused():
     backend = Backend(models.BPE(vocab={"a": 0}, merges=[]))
     with pytest.raises(InvalidModel, match="decoder"):

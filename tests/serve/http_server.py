@@ -16,13 +16,12 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-import uvicorn
 
 from paradecode.core.trace import Stats
 from paradecode.serve.keys import plain_keys
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool, Served
-from paradecode.serve.server import BACKLOG, bind, configured
+from paradecode.serve.server import LobbyServer, bind, configured
 from paradecode.serve.settings import ServerSettings
 from paradecode.serve.wire import (
     Accepted,
@@ -227,12 +226,11 @@ def running(chosen: ServerSettings, pool: Any = None) -> Iterator[Running]:
             await used.start()
         try:
             config = configured(chosen, used, metrics)
-            server = uvicorn.Server(config)
+            server = LobbyServer(config)
             listener = bind(chosen)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             while not server.started:
                 await asyncio.sleep(0.005)
-            listener.listen(BACKLOG)
             found["port"] = listener.getsockname()[1]
             found["loop"], found["pool"] = asyncio.get_running_loop(), used
             started.set()

@@ -176,7 +176,7 @@ def steps(stage: list[tuple[str, str]], folder: Path, before: Path) -> list[str]
 
 
 def can_mount() -> bool:
-    """Whether this machine can replace the image's base: Linux with root rights and overlays."""
+    """Return whether this machine can replace the image's base (Linux, root rights, overlays)."""
     probe = [
         "unshare",
         "--mount",

@@ -40,7 +40,7 @@ DIED = ActorDiedError()
 SLOW = 0.3
 NOBODY, BEAT = 5.0, None
 Script = list[Any]
-"""What a replica does for a request: send events, raise an exception, or wait some seconds.
+"""The actions of a replica for a request: send events, raise an exception, or wait some seconds.
 
 Its name and the name of its arithmetic come first, if they matter.
 """

@@ -164,7 +164,7 @@ def test_bodies_say_their_length_once(server: Running, framing: bytes) -> None:
 
 
 def closed(connection: socket.socket) -> bool:
-    """Whether the other end of the connection takes no more bytes."""
+    """Return whether the other end of the connection takes no more bytes."""
     try:
         connection.sendall(b"x" * 1000)
     except OSError:

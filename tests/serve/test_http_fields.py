@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -245,21 +246,26 @@ LOOSER = {"logprobs", "repetition_penalty", "best_of"}
 """Fields that may go beyond the documented values here. So may a temperature of messages."""
 
 
+@pytest.fixture(scope="module")
+def wide_open() -> Iterator[Running]:
+    with running(settings(outputs=128, names=("caller",)), FakePool()) as server:
+        yield server
+
+
 @pytest.mark.parametrize(("path", "name"), BOUNDS)
-def test_numbers_within_an_apis_documented_bounds(path: str, name: str) -> None:
+def test_numbers_within_an_apis_documented_bounds(wide_open: Running, path: str, name: str) -> None:
     needed = {"logprobs": True} if name == "top_logprobs" else {}
     least = {"max_tokens": 8} if path == MESSAGE else {}
     said = {"prompt": "a", "input": "a", "messages": USER}
     own = {CHAT: "messages", TEXT: "prompt", RESPONSE: "input", MESSAGE: "messages"}[path]
     low, high = BOUNDS[path, name]
-    with running(settings(outputs=128, names=("caller",)), FakePool()) as server:
 
-        def status(value: Any) -> int:
-            body = {own: said[own], **least, **needed, name: value}
-            return server.post(path, body).status_code
+    def status(value: Any) -> int:
+        body = {own: said[own], **least, **needed, name: value}
+        return wide_open.post(path, body).status_code
 
-        assert [status(low), status(high)] == [200, 200]
-        if name not in LOOSER and (path, name) != (MESSAGE, "temperature"):
-            beyond = [low - 2 if name in ("max_tokens", "top_k") else low - 1]
-            assert [status(value) for value in [*beyond, high + 1]] == [400, 400]
-        assert [status(wrong) for wrong in ("1", True, [1], {})] == [400] * 4
+    assert [status(low), status(high)] == [200, 200]
+    if name not in LOOSER and (path, name) != (MESSAGE, "temperature"):
+        beyond = [low - 2 if name in ("max_tokens", "top_k") else low - 1]
+        assert [status(value) for value in [*beyond, high + 1]] == [400, 400]
+    assert [status(wrong) for wrong in ("1", True, [1], {})] == [400] * 4

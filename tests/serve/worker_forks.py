@@ -127,7 +127,7 @@ def _environment() -> dict[str, str]:
 
 
 def adopted(front: int, seconds: float) -> bool:
-    """Whether ``front`` becomes this process's parent within ``seconds``."""
+    """Return whether ``front`` becomes this process's parent within ``seconds``."""
     end = time.monotonic() + seconds
     while os.getppid() != front:
         if time.monotonic() > end:  # It has died, and another process adopts this one.

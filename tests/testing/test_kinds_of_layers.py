@@ -50,6 +50,16 @@ LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
         "layer_types": ["mamba", "attention"] * 2, "mamba_n_heads": 4, "mamba_d_head": 16,
         "mamba_d_state": 8, "mamba_n_groups": 2, "shared_intermediate_size": 96,
     }),
+    "Mamba-2 beside attention": ("falcon-h1", {
+        "mamba_n_heads": 4, "mamba_d_ssm": 64, "mamba_d_state": 8, "mamba_n_groups": 2,
+        "num_hidden_layers": 2, "ssm_multipliers": [0.8, 1.2, 0.7, 1.6, 0.5],
+    }),
+    "layers of one part": ("nemotron_h", {
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "moe"],
+        "mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 8, "n_groups": 2,
+        "n_routed_experts": 4, "moe_intermediate_size": 32,
+        "moe_shared_expert_intermediate_size": 32,
+    }),
     "gated delta": ("qwen3next", {
         "layer_types": ["linear_attention", "full_attention"] * 2, "num_experts": 4,
         "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16,
@@ -115,7 +125,7 @@ def test_the_models_have_these_layers() -> None:
     for name in ("parallel with LayerNorm", "parallel, some without positions"):
         config = model(name)[0]
         assert config.norm_kind == "layer"
-        assert {layer.residual for layer in config.stack} == {"parallel"}
+        assert all(layer.beside for layer in config.stack)
     for name in ("parallel, some without positions", "some without positions"):
         assert {part.rope is None for part in parts(name)} == {True, False}
     assert model("experts and sinks")[0].mixture

@@ -49,8 +49,8 @@ class Draft:
     """Asks for rows."""
 
     async def ask(self):
-        "So many."
+        "Whether it asks."
 '''
     assert complaints(source) == [
-        "1: Of a module.", "3: Most rows of a forward.", "8: Those", "15: So many.",
+        "1: Of a module.", "3: Most rows of a forward.", "8: Those", "15: Whether it asks.",
     ]  # fmt: skip

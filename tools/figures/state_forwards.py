@@ -65,12 +65,16 @@ def random_weights(config: ModelConfig) -> Weights:
     return made
 
 
-def asked(config: ModelConfig, tokens: Any, context: int, rows: int) -> Span:
-    """Return the forward of ``rows`` rows, of which the first is kept in any case."""
+def asked(config: ModelConfig, tokens: Any, context: int, rows: int, begin: int = CONTEXT) -> Span:
+    """Return the forward of ``rows`` rows, of which the first is kept in any case.
+
+    Args:
+        begin: positions of the forward that comes before all others.
+    """
     one = span(tokens[context : context + rows], context, rows)
     if not config.state_numbers:
         return one
-    first, base, last = context == 0, CONTEXT // PAGE, (context + 1) // PAGE
+    first, base, last = context == 0, begin // PAGE, (context + 1) // PAGE
     writes = ((base, 1),) if first else ((last, 2),) if last > base else ()
     records = WindowPages(base, np.arange(3, dtype=np.int32))
     states = StatePages(records, 0 if first else base, -1 if first else 1, writes)

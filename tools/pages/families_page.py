@@ -54,9 +54,10 @@ def used() -> str:
     opens = {*BY_CLASS, *ARCHITECTURES, *WRAPPED}
     found = [[name for name, kind in listed["models"] if (kind in opens) == known]
              for known in (True, False)]  # fmt: skip
+    others = f" These do not: {'; '.join(found[1])}." if found[1] else ""
     return (
         f"Of the most used small models ({listed['source']}, {listed['date']}) these open:"
-        f" {'; '.join(found[0])}. These do not: {'; '.join(found[1])}."
+        f" {'; '.join(found[0])}.{others}"
     )
 
 

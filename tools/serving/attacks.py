@@ -35,7 +35,7 @@ from tools.serving.neighbour import Neighbour, Noticed
 from tools.serving.server import LOGS, PATIENCE, Server, serving
 
 PAUSE, HEALTH, GROWTH = 1.0, 0.25, 100 << 20
-"""What the neighbour may notice at most.
+"""The most that the neighbour may notice.
 
 The values are seconds beyond its pause without an attack, seconds of /health, and bytes by which
 the front process grows.

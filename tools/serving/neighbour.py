@@ -19,7 +19,7 @@ LOOK = 0.02
 
 @dataclass
 class Noticed:
-    """What a neighbour noticed.
+    """The observations of a neighbour.
 
     A stream's first event counts from its request on. A stream that ends is followed by another
     one.

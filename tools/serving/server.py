@@ -35,7 +35,7 @@ PATIENCE = 900.0
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a server holds at one moment.
+    """The memory and the requests that a server holds at one moment.
 
     Attributes:
         front: bytes of the front process.

@@ -46,7 +46,7 @@ class DraftPlace:
 
     @property
     def apart(self) -> bool:
-        """Whether a draft model can run at the same time as the target."""
+        """True if a draft model can run at the same time as the target."""
         return self.device is not None or self.threads is not None
 
     def left(self, threads: int | None) -> int | None:

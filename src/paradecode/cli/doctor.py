@@ -24,7 +24,7 @@ STYLES = {"good": "green", "slow": "yellow", "missing": "dim", "wrong": "red"}
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found about one part of the installation.
+    """The result of checking one part of the installation.
 
     Attributes:
         part: name of the part.

@@ -1,4 +1,4 @@
-"""Compile the constraints of requests, and keep the latest compiled ones."""
+"""Compiles the constraints of requests, and caches the latest compiled ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GRAMMARS = ("json_schema", "json_object", "regex", "lark", "choice")
 """Types of constraints that llguidance compiles."""
 KINDS = (*GRAMMARS, "python", "thoughts")
 KEPT = 64
-"""Number of compiled constraints that are kept. The least recently used one is dropped first."""
+"""Number of compiled constraints in the cache. The least recently used one is dropped first."""
 
 
 class Compiler:
@@ -130,7 +130,7 @@ class Compiler:
         return ThoughtBudget(budget, inside, then, close, lru_cache(1 << 14)(spelled), size)
 
     def _spelled(self) -> tuple[bytes, ...]:
-        """Return the bytes of each token id of the model's head, or b"" if the id is no text."""
+        """Return the bytes of each token id of the LM head, or b"" if the id is not text."""
         tokenizer = self._tokenizer
         check_byte_level(tokenizer)
         with self._lock:
@@ -149,7 +149,7 @@ class Compiler:
 
 
 def _expression(kind: str, value: object) -> Expression:
-    """Return the regular expression of a constraint for a canvas, or raise InvalidInput."""
+    """Return a constraint as a regular expression for a canvas, or raise InvalidInput."""
     if kind == "choice":
         return one_of(text(each) for each in checked_choices(value))
     if kind == "regex":

@@ -1,4 +1,4 @@
-"""Compile llguidance's grammars within bounds, and follow them as constraints."""
+"""Compiles llguidance's grammars within bounds, and follows them as constraints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ The library recurses along references, and the largest accepted schema needs abo
 """
 
 JSON_STYLE = {"whitespace_flexible": False, "lenient": False, "coerce_one_of": False}
-"""Options for compact JSON, because a small model may write endless spaces where they are allowed.
+"""Options for compact JSON, because a small model may write endless spaces if they are allowed.
 
 A keyword that the library cannot enforce is an error, and is never ignored.
 """
@@ -66,11 +66,11 @@ def grammar_of(kind: str, value: object) -> str:
 def compile_grammar(grammar: str, tokenizer: Any, named: object) -> Any:
     """Compile a grammar, and return an ``llguidance.LLMatcher`` that has read nothing.
 
-    The limits keep the time to compile below about 0.1 s, and that of a mask below about 20 ms.
+    The limits bound the time to compile to about 0.1 s, and the time of a mask to about 20 ms.
 
     Raises:
         InvalidInput: if the library cannot express the grammar, if the grammar is too complex, or
-            if no text meets it. The error shows ``named``, the value that the caller gave.
+            if no text satisfies it. The error shows ``named``, the value that the caller gave.
     """
     from llguidance import LLMatcher, LLParserLimits
 
@@ -97,9 +97,9 @@ def compile_grammar(grammar: str, tokenizer: Any, named: object) -> Any:
 
 
 def _short(message: str) -> str:
-    """Return the line of an error message that says what is wrong.
+    """Return the line of the library's error message that names the error.
 
-    It is the line that is marked as the error, or else the first. The other lines show the
+    It is the line that is marked as the error, or else the first line. The other lines show the
     library's internal state.
     """
     lines = message.strip().splitlines() or [""]
@@ -139,7 +139,7 @@ class _TokenizerView:
 
 
 def check_byte_level(tokenizer: Tokenizer) -> None:
-    """Raise InvalidInput unless each token of the tokenizer is a sequence of bytes."""
+    """Raise InvalidInput if a token of the tokenizer is not a sequence of bytes."""
     if not tokenizer.byte_level:
         fix = "use a model whose tokenizer is byte-level BPE: only there bytes and tokens agree"
         raise InvalidInput("constraint", "this model's tokenizer", fix)
@@ -188,7 +188,7 @@ class GrammarConstraint:
 
 
 class GrammarMatcher:
-    """Implements :class:`paradecode.core.constraint.Matcher`.
+    """A matcher that follows a compiled grammar (see :class:`paradecode.core.constraint.Matcher`).
 
     The library's matcher has read one path. To answer about another path, it rolls back to the end
     of the common prefix and reads the rest. It never reads a token that ends the output, because
@@ -274,7 +274,7 @@ class GrammarMatcher:
         self._path, self._masks = [], {}
 
     def _reach(self, path: Sequence[int]) -> bool:
-        """Read ``path`` as far as the constraint allows. Return whether it allows all of it."""
+        """Read ``path`` as far as the constraint allows; return True if it allows all of it."""
         same = 0
         for mine, theirs in zip(self._path, path):
             if mine != theirs:

@@ -1,4 +1,4 @@
-"""Bring JSON schemas, as people and libraries write them, into the form that the parser reads."""
+"""Rewrites JSON schemas, as people and libraries write them, to the form that llguidance parses."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FORMATS = (
 )  # fmt: skip
 """Formats that the parser knows. Any other format is only an annotation, as the standard says."""
 PLACED = ("$id", "$defs", "definitions")
-"""Keywords whose place in the schema matters, because references find them there."""
+"""Keywords whose position in the schema matters, because references find them there."""
 WORDS = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly")
 
 WHOLE, REAL, STEP = 10**18 - 1, 10**15, 1e-9
 """Bounds for numbers: the largest whole number, the largest other number, and the smallest step.
 
-They hold in a schema that sets no bound of its own, because small models write digits until their
+They apply if a schema sets no bound of its own, because small models write digits until their
 tokens run out.
 """
 
@@ -35,8 +35,7 @@ LENGTHS = {
     "time": r"^[^.]*(\.\d{1,9}(\D.*)?)?$",
     "duration": r"^(\D|\d{1,4}\D)*$",
 }
-"""Format -> a pattern that bounds digits: 9 for a fraction of a second, 4 for a duration's parts.
-"""
+"""Format -> a pattern that bounds digits: 9 in a fraction of a second, 4 in a duration's part."""
 
 Schema = dict[str, Any]
 """A schema that is an object. In JSON Schema, ``true`` and ``false`` are schemas as well."""
@@ -65,7 +64,7 @@ def rebuilt(schema: Schema, change: Callable[[Place, Schema], Any]) -> Schema:
 
 
 def plain(schema: Schema) -> Schema:
-    """Return the schema in the present form of the standard.
+    """Return the schema in the current form of the standard.
 
     Annotations that look like rules are removed, and keywords of older drafts and of OpenAPI are
     translated.
@@ -108,7 +107,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def bounded(schema: Schema) -> Schema:
-    """Return the schema with a bound on the digits of each number, moment and duration.
+    """Return the schema with a bound on the digits of each number, date-time, time and duration.
 
     Frequent types without a bound of their own are defined once below ``$defs``, because the parser
     compiles each copy again.
@@ -182,6 +181,6 @@ def _bounds(schema: Schema, real: bool) -> Schema:
 
 
 def _is_coarse(bound: float) -> bool:
-    """Whether a bound is a multiple of ten steps, so that the range has other numbers near it."""
+    """Return whether a bound is a multiple of ten steps, so that other numbers lie near it."""
     steps = bound / (10 * STEP)
     return abs(steps - round(steps)) < 1e-3

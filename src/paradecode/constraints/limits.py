@@ -1,4 +1,4 @@
-"""Check a constraint's value, within limits that bound the work of compiling it."""
+"""Checks a constraint's value against limits that bound the work of compiling it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIELD = "constraint.value"
 
 
 def refused(value: object, fix: str) -> InvalidInput:
-    """Return the error for a constraint's value that is refused, with the fix."""
+    """Return the error for a refused value of a constraint, with the fix."""
     return InvalidInput(FIELD, value, fix)
 
 
@@ -53,7 +53,8 @@ def checked_schema(value: object) -> dict[str, Any]:
 def checked_text(value: object, most: int) -> str:
     """Return ``value`` if it is a text of 1 to ``most`` characters without lone surrogates.
 
-    Raises InvalidInput for anything else.
+    Raises:
+        InvalidInput: for any other value.
     """
     known: str = text(most, 1)(FIELD, value)
     try:
@@ -64,9 +65,10 @@ def checked_text(value: object, most: int) -> str:
 
 
 def checked_choices(value: object) -> list[str]:
-    """Return the different texts of a list.
+    """Return the distinct texts of a list.
 
-    Raise InvalidInput if one is empty or they are too long.
+    Raises:
+        InvalidInput: if a text is empty or the texts are too long.
     """
     if not isinstance(value, (list, tuple)) or not 0 < len(value) <= MAX_CHOICES:
         raise refused(value, f"give a list of 1 to {MAX_CHOICES} texts")

@@ -1,4 +1,4 @@
-"""Bound the reasoning in an output: when its tokens are spent, the closing mark comes next."""
+"""Bounds the reasoning in an output: after a budget of tokens, the closing tag is forced."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ BEFORE, INSIDE, BEHIND, NOWHERE = range(4)
 
 
 class ThoughtPlace(NamedTuple):
-    """Where an output is: before, inside or behind its reasoning, or nowhere that is allowed.
+    """The state of an output: before, inside or after its reasoning, or forbidden.
 
     Attributes:
+        phase: BEFORE, INSIDE, BEHIND, or NOWHERE for a forbidden output.
         spent: number of tokens inside the reasoning.
-        end: the last bytes of the output, as far as they may belong to a mark.
+        end: the last bytes of the output, as far as they may belong to a tag.
     """
 
     phase: int
@@ -33,15 +34,15 @@ class ThoughtPlace(NamedTuple):
 
 
 class ThoughtBudget:
-    """Implements :class:`paradecode.core.constraint.Constraint` for outputs that may reason.
+    """A constraint (:class:`paradecode.core.constraint.Constraint`) for outputs that may reason.
 
     Args:
-        budget: the most tokens between the marks.
-        inside: whether the prompt has opened the reasoning. If not, an output reasons that begins
-            with the opening mark.
-        then: what the output behind the reasoning must be, or None. Without an open reasoning the
-            whole output must be that.
-        close: token ids of the closing mark.
+        budget: the most tokens between the tags.
+        inside: True if the prompt has opened the reasoning. If False, an output reasons if it
+            begins with the opening tag.
+        then: constraint on the output after the reasoning, or None. If no reasoning is open, it
+            applies to the whole output.
+        close: token ids of the closing tag.
         spelled: returns the bytes of a token.
         vocab_size: number of rows of the model's LM head.
     """
@@ -63,7 +64,7 @@ class ThoughtBudget:
         return ThoughtMatcher(self, ends)
 
     def step(self, place: ThoughtPlace, token: int) -> ThoughtPlace:
-        """Return the place behind one more token, which is none that ends the output."""
+        """Return the state after one more token, which must not be a token that ends the output."""
         if place.phase == INSIDE and place.spent >= self.budget:
             done = place.spent - self.budget
             if token != self.close[done]:
@@ -82,7 +83,7 @@ class ThoughtBudget:
 
 
 class ThoughtMatcher:
-    """Implements :class:`paradecode.core.constraint.Matcher`."""
+    """A matcher (see :class:`paradecode.core.constraint.Matcher`) that bounds reasoning."""
 
     def __init__(self, constraint: ThoughtBudget, ends: Sequence[int]) -> None:
         self._constraint, self._place = constraint, constraint.start
@@ -151,7 +152,7 @@ class ThoughtMatcher:
                 self._place = self._constraint.step(self._place, token)
 
     def _next(self, place: ThoughtPlace) -> list[int]:
-        """Return the tokens of the closing mark that must still come."""
+        """Return the tokens of the closing tag that must still come."""
         return [*self._constraint.close[place.spent - self._constraint.budget :]]
 
     def _step(self, place: ThoughtPlace, token: int) -> ThoughtPlace:
@@ -160,7 +161,7 @@ class ThoughtMatcher:
         return place if place.phase == BEHIND else self._constraint.step(place, token)
 
     def _behind(self, path: Sequence[int]) -> tuple[ThoughtPlace, int]:
-        """Return the place behind ``path``, and how many of its tokens are before the answer."""
+        """Return the state after ``path``, and the number of its tokens before the answer."""
         place = self._place
         for count, token in enumerate(path):
             if place.phase in (BEHIND, NOWHERE) and self._then is not None:
@@ -170,7 +171,7 @@ class ThoughtMatcher:
 
 
 def parts(value: object) -> tuple[int, bool, Mapping[str, object] | None]:
-    """Return budget, ``inside`` and the inner constraint of a constraint's value.
+    """Return the budget, ``inside`` and the inner constraint from a constraint's value.
 
     Raises:
         InvalidInput: if the value has another form.

@@ -1,8 +1,8 @@
-"""Try to compile a grammar in another process, which the system can end.
+"""Tries to compile a grammar in another process, which the system can end.
 
 The library's limits do not bound all of its work. The intersection of forty patterns takes it
 minutes, and a thread cannot be stopped there, but a process can. The limit is on processor time, so
-a busy machine accepts the same grammars as a quiet one.
+a busy machine accepts the same grammars as an idle one.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from paradecode.core.errors import InvalidInput
 SECONDS = 2
 """Seconds of processor time for one grammar.
 
-The largest reasonable ones take about half a second.
+The largest reasonable grammars take about half a second.
 """
 
 MEMORY = 4 << 30
 """Bytes of address space that the process may use."""
 
 KEPT = 256
-"""Number of results that are kept."""
+"""Number of results in the cache."""
 
 
 class GrammarTrial:
-    """Finds out whether grammars compile in time. Several threads may use it."""
+    """Checks whether grammars compile in time. Several threads may use it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -46,7 +46,7 @@ class GrammarTrial:
         """Raise InvalidInput if a constraint takes too long to compile.
 
         Args:
-            kind, value: as :meth:`paradecode.constraints.compile.Compiler.compile` takes them.
+            kind, value: the same as for :meth:`paradecode.constraints.compile.Compiler.compile`.
 
         Raises:
             InvalidInput: if compiling takes too much time or memory, or fails.
@@ -54,7 +54,7 @@ class GrammarTrial:
         try:
             grammar = grammar_of(kind, value)
         except ImportError:
-            return  # The compiler will say what to install.
+            return  # The compiler's error names the package.
         wrong = self._wrong(grammar)
         if wrong:
             raise refused(value, wrong)
@@ -65,7 +65,7 @@ class GrammarTrial:
             self._end()
 
     def _try(self, grammar: str) -> str:
-        """Return what is wrong with a grammar, or an empty text if it compiles in time."""
+        """Return the error of a grammar, or an empty text if it compiles in time."""
         with self._turn:
             try:
                 said = self._ask(grammar)
@@ -99,14 +99,13 @@ def _start() -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    """Compile the grammar of each input line, and print what is wrong with it.
+    """Compile the grammar of each input line, and print its error, or "" if there is none.
 
     The system ends this process if a grammar takes too long.
     """
     from llguidance import LLTokenizer
 
-    # The time to compile does not depend on the vocabulary, and a vocabulary of bytes is made at
-    # once.
+    # A vocabulary of bytes is made at once, and the time to compile does not depend on it.
     tokenizer: Any = LLTokenizer("byte")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -116,7 +115,7 @@ def main() -> None:
         wrong = ""
         try:
             compile_grammar(json.loads(line), tokenizer, None)
-        except InvalidInput as error:  # Told now, as the engine would stop to compile it.
+        except InvalidInput as error:  # Reported before the engine compiles it.
             wrong = error.fix
         print(json.dumps(wrong), flush=True)
 

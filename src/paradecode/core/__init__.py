@@ -1,1 +1,1 @@
-"""Types that all rooms share: requests, token trees, logits, sampling, noise and the trace."""
+"""Types that all rooms share: requests, token trees, logits, sampling, random numbers, traces."""

@@ -1,4 +1,4 @@
-"""Constraints as explicit automata over tokens: a table says which state follows each token."""
+"""Constraints as explicit automata over tokens: a table has the next state for each token."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ DEAD = -1
 class TokenAutomaton:
     """A deterministic finite automaton over token ids; state 0 is the start.
 
-    Tokens with the same next state in every state share a *column*. Moves to states from which no
-    accepting state can be reached are removed, so the text can be completed after every allowed
-    token.
+    Tokens with the same next state in every state share a *column*. Transitions to states from
+    which no accepting state can be reached are removed, so the text can be completed after every
+    allowed token.
 
     Args:
-        table: int32 [S, C], the state that a token of a column leads to, or :data:`DEAD`.
+        table: int32 [S, C], the next state for each state and column, or :data:`DEAD`.
         columns: int32 [V], the column of each token.
         accepting: bool [S], the states in which the text is complete.
 
     Raises:
-        InvalidInput: no text is accepted.
+        InvalidInput: if no text is accepted.
     """
 
     waits = False
@@ -41,7 +41,7 @@ class TokenAutomaton:
         self.columns, self.accepting = columns, accepting
         self.states, self.vocab_size = len(table), len(columns)
         self.final = accepting & (self.table == DEAD).all(axis=1)
-        """bool [S]: whether the text is complete in a state and no token may follow."""
+        """Bool [S]: True where the text is complete in a state and no token may follow."""
 
     @classmethod
     def of(
@@ -64,7 +64,8 @@ class TokenAutomaton:
         """Return a matcher at the start of an output; the tokens ``ends`` may only end the text.
 
         Raises:
-            InvalidInput: every text that the constraint accepts has one of ``ends`` before its end.
+            InvalidInput: if every text that the constraint accepts has one of ``ends`` before its
+                end.
         """
         known = [token for token in ends if 0 <= token < self.vocab_size]
         inside = [token for token in known if (self.table[:, self.columns[token]] != DEAD).any()]
@@ -83,7 +84,7 @@ class TokenAutomaton:
 
 
 class AutomatonMatcher:
-    """Implement :class:`paradecode.core.constraint.Matcher` with a state id of the automaton."""
+    """A matcher (see :class:`paradecode.core.constraint.Matcher`) over an automaton's states."""
 
     def __init__(self, automaton: TokenAutomaton, ends: Sequence[int]) -> None:
         self._automaton, self._ends = automaton, np.array(sorted(ends), np.int32)
@@ -143,7 +144,7 @@ class AutomatonMatcher:
 
 
 def _completable(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return bool [S]: whether an accepting state can be reached from each state."""
+    """Return bool [S]: True for states from which an accepting state can be reached."""
     useful = accepting.copy()
     while True:
         more = useful | ((table != DEAD) & useful[table]).any(axis=1)

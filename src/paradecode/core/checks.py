@@ -1,7 +1,7 @@
 """Checks of values from outside: requests, settings, files, messages.
 
 A check is a function of a field's name and a value. It returns the value, or raises
-:class:`InvalidInput` with the name, the value and what would be accepted::
+:class:`InvalidInput` with the name, the value and the accepted values::
 
     whole(1, 64)("batch", 0)
     # InvalidInput: batch: 0 is not usable; give a whole number from 1 to 64
@@ -74,13 +74,13 @@ def number(low: float | None = None, high: float | None = None, above: bool = Fa
     The check returns a float.
 
     Args:
-        above: whether ``low`` itself is refused.
+        above: True refuses ``low`` itself.
     """
     fix = f"give {'a number' if high is not None else 'a finite number'}"
     fix += f" above {low:g} and up to {high:g}" if above else _range(low, high)
 
     def check(name: str, value: Any) -> float:
-        # Compared as it is: a whole number of any size must not overflow.
+        # Compared before the conversion, because a large whole number would overflow.
         right = is_number(value) and _inside(value, low, high) and not (above and value == low)
         if not right or not (isinstance(value, int) or math.isfinite(value)):
             raise InvalidInput(name, value, fix)
@@ -160,14 +160,14 @@ def listed(item: Check, most: int) -> Check:
             raise InvalidInput(name, f"{len(value)} entries", f"give at most {most} entries")
         try:
             return [item(name, entry) for entry in value]
-        except InvalidInput:  # Only now is the name of each entry worth its cost.
+        except InvalidInput:  # Entries get names only for an error: names cost time.
             return [item(f"{name}[{index}]", entry) for index, entry in enumerate(value)]
 
     return check
 
 
 def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
-    """Raise InvalidInput if a name in ``given`` is not in ``names``; ``what`` names the kind."""
+    """Raise InvalidInput with the field ``what`` if a name in ``given`` is not in ``names``."""
     allowed = sorted(names)
     for name in given:
         if name not in allowed:
@@ -175,7 +175,7 @@ def known(names: Iterable[str], given: Iterable[str], what: str) -> None:
 
 
 def meant(given: object, names: Iterable[Any], listed: str = "") -> str:
-    """Return the fix for an unknown name: similar names first, and then all names that are known.
+    """Return the hint for an unknown name: similar names first, then all known names.
 
     Args:
         given: the unknown name.
@@ -198,7 +198,7 @@ def attributes(
     where: str = "",
     error: type[InvalidInput] = InvalidInput,
 ) -> None:
-    """Check attributes of a dataclass, and replace each attribute by what its check returns.
+    """Check attributes of a dataclass, and replace each attribute by its check's result.
 
     Args:
         checks: name of the attribute -> check; by default the checks that :func:`checked` declared.
@@ -243,7 +243,7 @@ def build(kind: type, values: Any, where: str = "") -> Any:
         where: name of the object in errors; its fields are called ``where.name``.
 
     Raises:
-        InvalidInput: a field is unknown, missing or wrong; the error names it.
+        InvalidInput: if a field is unknown, missing or wrong; the error names it.
     """
     if not isinstance(values, Mapping):
         raise InvalidInput(where or "object", values, "give an object")
@@ -302,10 +302,10 @@ def text_in(path: Path, name: str, most: int, what: str = "text") -> str:
     Args:
         name: the setting that named the file, for errors.
         most: largest allowed size of the file in bytes.
-        what: what the file should hold, for errors.
+        what: kind of content that the file should have, for errors.
 
     Raises:
-        InvalidInput: the file is missing, not a regular file, too large, or not UTF-8.
+        InvalidInput: if the file is missing, not a regular file, too large, or not UTF-8.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -367,7 +367,7 @@ def own_names(values: Mapping[str, T], names: Mapping[str, str], where: str = ""
         where: prefix of names in errors, for example ``static.``.
 
     Raises:
-        InvalidInput: a setting is given under two names, even with equal values.
+        InvalidInput: if a setting is given under two names, even with equal values.
     """
     own: dict[str, T] = {}
     said: dict[str, str] = {}

@@ -37,12 +37,12 @@ DRAFT = "draft"
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """The decision of a verifier: which tokens to append. The last is usually not from the draft.
+    """The decision of a verifier: the tokens to append. The last one is usually not from the draft.
 
     Attributes:
         tokens: at least one token id, in order.
         rows: for each token, the row of ``logits`` from which it was drawn (for log-probabilities).
-        logits: the logits of the reply, before any processor.
+        logits: the logits of the reply, before any penalty, ban or bias.
     """
 
     tokens: list[int]
@@ -52,7 +52,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Facts about a model that a method may read.
+    """Metadata of a model that a method may read.
 
     Attributes:
         layers, heads, hidden_size, vocab_size: sizes of the model; ``heads`` is the number of query
@@ -63,14 +63,15 @@ class ModelFacts:
         attention: ``causal``, ``full`` or ``block`` (full inside of blocks of ``block_length``
             positions, causal between blocks).
         mask_token: the mask token of a masked diffusion model, or None.
-        shift: the logits of row i predict position i + 1 on a canvas, too.
+        shift: True if the logits at position i predict position i + 1 on a canvas, too.
         canvas_length: number of positions that a model without a mask token denoises together, or
             0.
         eos_tokens: token ids that end a text.
         context_length: largest number of positions.
         name: the model's name; may be empty.
-        gives_attention: whether its forwards can return attention weights.
-        window: the narrowest window of its layers, or 0; keys that it has passed are given back.
+        gives_attention: True if its forward passes can return attention weights.
+        window: the narrowest attention window of its layers, or 0. Keys before the window are
+            freed.
     """
 
     layers: int
@@ -92,17 +93,17 @@ class ModelFacts:
 
     @property
     def writes(self) -> bool:
-        """Whether the model generates text from left to right."""
+        """True if the model generates text from left to right."""
         return self.attention == "causal" and not self.canvas_length
 
     @property
     def head_layers(self) -> float:
-        """Size of the LM head, counted in transformer layers of about 12 hidden_size^2 weights."""
+        """The size of the LM head, in transformer layers of about 12 hidden_size^2 weights."""
         return (self.outputs or self.vocab_size) / (12 * self.hidden_size)
 
 
 class TokenSequence(Protocol):
-    """The interface through which a decoder sees its request: tokens, models, caches, commits."""
+    """A decoder's view of its request: tokens, models, caches, commits."""
 
     params: SamplingParams
     sampler: Sampler
@@ -114,21 +115,21 @@ class TokenSequence(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether the output has ended; then nothing more may be committed."""
+        """True if the output has ended; then nothing more may be committed."""
 
     @property
     def tokens(self) -> NDArray[np.int32]:
-        """int32 [n]: the tokens of prompt and output so far; read-only, valid until a commit."""
+        """Int32 [n]: the tokens of prompt and output so far; read-only, valid until a commit."""
 
     @property
     def pending(self) -> NDArray[np.int32]:
-        """int32 [n]: committed tokens whose keys and values are not in the target's cache yet."""
+        """Int32 [n]: committed tokens whose keys and values are not in the target's cache yet."""
 
     def pending_for(self, model: str = TARGET) -> NDArray[np.int32]:
-        """Return the committed tokens that a model's cache lacks, as that model's token ids."""
+        """Return the committed tokens that a model's cache lacks, as token ids of that model."""
 
     def about(self, model: str = TARGET) -> ModelFacts:
-        """Return the facts about a model. Raises DecoderError if no model has that name."""
+        """Return the metadata of a model; raise DecoderError if no model has that name."""
 
     def head(self, path: str, vocabulary: int = 0, dtype: str = "q8", model: str = TARGET) -> Head:
         """Load the draft head in the folder ``path``; a folder is read only once.
@@ -140,7 +141,7 @@ class TokenSequence(Protocol):
                 all of its tensors.
 
         Raises:
-            InvalidModel: the folder has no head, or the head does not fit the model.
+            InvalidModel: if the folder has no head, or the head does not fit the model.
         """
 
     def embed(self, tokens: NDArray[np.integer]) -> NDArray[np.float32]:
@@ -149,23 +150,23 @@ class TokenSequence(Protocol):
     def found(self, model: str = TARGET) -> int:
         """Return the number of leading canvas tokens whose final keys and values are cached.
 
-        Earlier requests have left these keys and values.
+        These keys and values come from earlier requests.
         """
 
     def room_for(self, model: str) -> int:
-        """Return how many more tokens fit into another model's cache after the committed ones."""
+        """Return the number of tokens that still fit into another model's cache."""
 
     @property
     def room(self) -> int:
-        """Number of tokens that may still be committed (``max_tokens`` and context length)."""
+        """The number of tokens that may still be committed (``max_tokens`` and context length)."""
 
     @property
     def scratch(self) -> int:
-        """Number of tentative rows that fit into the cache after the committed tokens."""
+        """The number of tentative rows that fit into the K/V cache after the committed tokens."""
 
     @property
     def neighbours(self) -> int:
-        """Number of other sequences that currently run in the engine's steps."""
+        """The number of other sequences that currently run in the engine's steps."""
 
     def step_seconds(self, rows: int, model: str = TARGET, keys: int | None = None) -> float | None:
         """Return the estimated seconds of a step in which this sequence has ``rows`` rows.
@@ -173,7 +174,7 @@ class TokenSequence(Protocol):
         The result is None if nothing was measured.
 
         Args:
-            keys: number of cached keys that the rows see; None means all.
+            keys: number of cached keys that the rows attend to; None means all.
         """
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
@@ -184,7 +185,7 @@ class TokenSequence(Protocol):
         """
 
     def commit(self, verdict: Verdict) -> None:
-        """Append tokens up to the first that ends the output; keep their rows in the cache."""
+        """Append tokens up to the first that ends the output. Their rows stay in the K/V cache."""
 
     def fill(
         self,
@@ -193,10 +194,10 @@ class TokenSequence(Protocol):
         logprobs: list[TokenLogprob],
         end: str | None = None,
     ) -> None:
-        """Record a canvas step, and append ``tokens``, which no undecided position precedes."""
+        """Record a canvas step, and append ``tokens`` before the first undecided position."""
 
     def adopt(self, child: TokenSequence) -> None:
-        """Replace the tokens and the cache of this sequence by those of the fork ``child``."""
+        """Take over the tokens and the cache of the fork ``child``, in place of the own ones."""
 
     def release(self) -> None:
         """Give back the cache pages of a fork. Its tokens stay, but it can run nothing more."""
@@ -206,7 +207,10 @@ class TokenSequence(Protocol):
 
 
 class Attend(Enum):
-    """Which new rows of a forward a new row sees. Every row also sees the visible cached slots."""
+    """The new rows that each new row of a forward pass attends to.
+
+    Every row also attends to the visible cached slots.
+    """
 
     CAUSAL = "causal"
     FULL = "full"
@@ -214,18 +218,18 @@ class Attend(Enum):
 
 @dataclass(frozen=True)
 class BlockCausal:
-    """Each row sees the rows of its own block of ``size`` positions and of all earlier blocks."""
+    """Each row attends to the rows of its own block of ``size`` positions and of earlier blocks."""
 
     size: int
 
 
 class Store(Enum):
-    """What happens to the keys and values of the rows of a forward's ``tokens``."""
+    """The place where a forward pass stores the keys and values of its ``tokens``."""
 
     COMMIT = "commit"
     """Append the rows to the cache. Their tokens must be the sequence's own next tokens."""
     NONE = "none"
-    """Store nothing; the rows still see the cache and one another."""
+    """Store nothing; the rows still attend to the cache and to one another."""
 
 
 @dataclass(frozen=True)
@@ -235,10 +239,10 @@ class Overwrite:
     The old content of a slot is replaced in the layers that run. A committed row that ran through
     some layers can therefore run through other layers later.
 
-    Slots after the committed rows may be written too. A later forward sees such a slot only if
-    ``Forward.visible`` names it. While such a slot holds rows, no more tokens can be committed to
-    this cache. A draft takes the slots that it needs, and their old content is lost. While the
-    cache holds a draft, only committed rows can be replaced.
+    Slots after the committed rows may be written too. A later forward pass attends to such a slot
+    only if ``Forward.visible`` names it. While such a slot has a row, no more tokens can be
+    committed to this cache. A draft takes the slots that it needs, and their old content is lost.
+    While the cache has a draft, only committed rows can be replaced.
 
     Attributes:
         slots: int32 [K], distinct, one for each row; a row with slot -1 is not stored.
@@ -249,12 +253,12 @@ class Overwrite:
 
 @dataclass(frozen=True, eq=False)
 class Denoise:
-    """Mark the rows of a forward as a canvas of a model that refines random tokens.
+    """Declares the rows of a forward pass to be a canvas of a model that refines random tokens.
 
-    Such a model reads the canvas together with its own guess from the step before.
+    Such a model reads the canvas together with its own guess from the previous step.
 
     Attributes:
-        guess: logits [K, V] that the step before returned for these rows; None in the first step.
+        guess: logits [K, V] that the previous step returned for these rows; None in the first step.
     """
 
     guess: Logits | None = None
@@ -264,10 +268,11 @@ class Denoise:
 class Forward:
     """Run a model over ``tokens`` (K rows) and then over the nodes of ``tree`` (M rows).
 
-    Tree rows follow the last committed token, and each row sees its ancestors. Tree rows are stored
+    A row is one position: its token goes in, and keys, values and logits come out. Tree rows follow
+    the last committed token, and each row attends to its ancestors. Tree rows are stored
     *tentatively*: the next commit keeps the rows of the committed tokens and drops all others. A
-    draft model that grows its tree level by level runs one forward for each level; ``under`` says
-    to which earlier rows the new nodes are attached.
+    draft model that grows its tree level by level runs one forward pass for each level; ``under``
+    says to which earlier rows the new nodes are attached.
 
     Attributes:
         tokens: int32 [K] token ids; may be empty when there is a tree.
@@ -275,12 +280,14 @@ class Forward:
         under: int32 [M] or None; the tentative row that each root of ``tree`` follows, or -1 for
             the last committed token. Tentative rows of this model count from the last commit. None
             means -1 everywhere.
-        places: int32 [M]; rotary positions of the tree's rows, where these do not follow from the
+        places: int32 [M]; rotary positions of the tree's rows, if they do not follow from the
             depths. Such rows are never stored or committed; they only return guesses.
-        attend: visibility among the ``tokens`` rows: CAUSAL, FULL, BlockCausal(n) or bool [K, K].
+        attend: the ``tokens`` rows that each of them attends to: CAUSAL, FULL, BlockCausal(n) or
+            bool [K, K].
         store: where the ``tokens`` rows are stored.
-        positions: int32 [K] rotary positions of ``tokens``; by default those after the cached rows.
-        visible: int32 [V] cached slots that the rows see; by default every committed slot.
+        positions: int32 [K] rotary positions of ``tokens``; by default the positions after the
+            cached rows.
+        visible: int32 [V] cached slots that the rows attend to; by default every committed slot.
         logits: rows (indices into K + M) whose logits are returned. By default the last of
             ``tokens`` (if any) and then every tree row, so that row 0 of the reply is the root and
             row i + 1 is node i.
@@ -291,7 +298,7 @@ class Forward:
             order; None runs all of them. A tree that runs with ``layers`` is scratch (for
             self-speculation). It follows the last *cached* token, so its first nodes are the
             pending tokens. The next full forward drops it. Scratch rows can continue if they ran
-            through the first layers and their states after these were requested with ``hidden``. A
+            through the first layers and ``hidden`` requested their states after these layers. A
             forward of all remaining layers, whose ``tokens`` and tree are among these rows, then
             gives the same result as a full forward. A forward of only the next layers, with such
             rows in its tree and without ``tokens``, continues them as well, and its rows stay
@@ -303,10 +310,10 @@ class Forward:
         resume: float32 [K, hidden size]; hidden states that enter the first of ``layers``.
         attention: int32 [A]; rows (indices into K + M) whose attention weights are returned, for
             every layer whose attention runs. The model must have ``ModelFacts.gives_attention``.
-        denoise: marks the rows of ``tokens`` as a canvas, for models with
-            ``ModelFacts.canvas_length``. These rows see one another and all visible slots, and are
-            not stored.
-        model: name of the model, ``TARGET`` unless the method brings another.
+        denoise: declares the rows of ``tokens`` a canvas, for models with
+            ``ModelFacts.canvas_length``. These rows attend to one another and to all visible slots,
+            and are not stored.
+        model: name of the model, ``TARGET`` unless the method uses another.
         on: the sequence (a fork) on which the forward runs; by default the decoder's own.
     """
 
@@ -331,16 +338,16 @@ class Forward:
 
     @property
     def sequential(self) -> bool:
-        """Whether ``tokens`` only continue the text, like the tokens of a prompt.
+        """True if ``tokens`` only continue the text, like the tokens of a prompt.
 
-        Such tokens can be split over several forwards, and the last forward has the tree. All
-        fields except those in ``_OF_ANY`` then have their defaults.
+        Such tokens can be split over several forward passes, and the last forward has the tree. All
+        fields except the ones in ``_OF_ANY`` then have their defaults.
         """
         return all(getattr(self, name) is default for name, default in _SEQUENTIAL)
 
 
 _OF_ANY = {"tokens", "tree", "under", "places", "given", "hidden", "layers", "model", "on"}
-"""Fields that may differ from their defaults in a sequential forward."""
+"""Fields that may differ from their defaults in a sequential forward pass."""
 _SEQUENTIAL = [
     (entry.name, entry.default) for entry in fields(Forward) if entry.name not in _OF_ANY
 ]
@@ -348,15 +355,15 @@ _SEQUENTIAL = [
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Run a forward of the target, and meanwhile a generator that runs another model.
+    """Run a forward pass of the target, and meanwhile a generator that runs another model.
 
-    The reply is a pair: the forward's reply, and what ``meanwhile`` returned. They run at the same
-    time if the models have threads of their own, and otherwise one after the other.
+    The reply is a pair: the forward's reply, and the return value of ``meanwhile``. They run at the
+    same time if the models have threads of their own, and otherwise one after the other.
 
     Attributes:
         forward: a forward of the target.
         meanwhile: yields forwards of other models, one at a time. Nothing is committed until both
-            the generator and ``forward`` are done.
+            the generator and ``forward`` have ended.
     """
 
     forward: Forward
@@ -404,8 +411,8 @@ class Reply:
         logits: one row for each requested row, in the requested order.
         hidden: layer index -> float32 [K + M, hidden size].
         attention: layer index -> float32 [A, heads, V + K + M]: the attention weights of each
-            requested row, first over the ``visible`` slots, and then over the forward's rows in
-            order of position.
+            requested row, first over the ``visible`` slots, and then over the forward pass's rows
+            in order of position.
     """
 
     logits: Logits
@@ -416,8 +423,11 @@ class Reply:
 # The method itself.
 
 Guarantee = Literal["exact", "distribution", "lossy"]
-"""What a method promises: ``exact`` gives plain decoding's tokens, ``distribution`` only its
-distribution, and ``lossy`` neither."""
+"""The promise of a method about its output.
+
+``exact`` gives the tokens of plain decoding, ``distribution`` only their distribution, and
+``lossy`` neither.
+"""
 
 GUARANTEES: tuple[Guarantee, ...] = ("exact", "distribution", "lossy")
 """All guarantees, from the strongest to the weakest."""
@@ -429,8 +439,10 @@ def weakest(*guarantees: Guarantee) -> Guarantee:
 
 
 Steps = Generator["Request | list[Request]", Any, None]
-"""The generator of a decoder: it yields a request, or a list to run together, and receives the
-reply or the list of replies."""
+"""The generator of a decoder: it yields a request and receives the reply.
+
+It may also yield a list of requests, which run together; then it receives a list of replies.
+"""
 
 
 class Decoder(Protocol):

@@ -20,7 +20,7 @@ class InvalidInput(ParadecodeError, ValueError):
     Args:
         field: dotted name of the offending field, as the user wrote it; shortened.
         value: the offending value; shortened in the message.
-        fix: what would be accepted, as an imperative sentence; shortened.
+        fix: the accepted values, as an imperative sentence; shortened.
     """
 
     def __init__(self, field: str, value: object, fix: str) -> None:
@@ -29,7 +29,7 @@ class InvalidInput(ParadecodeError, ValueError):
 
 
 def _wrong(value: object) -> str:
-    """Return what is wrong with a value, without Python's own words such as None."""
+    """Return the complaint about a value, without Python's own words such as None."""
     if value is None:
         return "nothing is given"
     if isinstance(value, (str, list, tuple, dict)) and not value:
@@ -50,14 +50,14 @@ def cut(text: str, most: int) -> str:
 
 
 class _Beginnings(Repr):
-    """A ``repr`` that reads only the beginning of a value: all of it may need too much memory."""
+    """A ``repr`` that reads only the beginning of a value, to save memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxstring = self.maxother = self.maxlong = 2 * MOST_SHOWN
         # More entries would not fit into a message.
         self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 30
-        self.maxlevel = 1 << 20  # As many levels as ``repr`` allows.
+        self.maxlevel = 1 << 20  # The same depth as ``repr``.
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         """Show the first keys in the dict's own order; the library's method would sort all keys."""
@@ -88,7 +88,7 @@ class DecoderError(ParadecodeError):
 
 
 class BackendError(ParadecodeError):
-    """A forward failed or returned unusable numbers."""
+    """A forward pass failed or returned unusable numbers."""
 
 
 class BackendLost(BackendError):

@@ -1,4 +1,4 @@
-"""Run work that may wait deep inside a call, while its caller continues with other things."""
+"""Runs work that may have to wait deep inside a call, while its caller continues."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 0.003
-"""Seconds for which the caller waits whenever it starts or resumes work. Most results arrive
-sooner. A higher value delays other requests longer."""
+"""Seconds for which the caller waits whenever it starts or resumes work.
+
+Most results arrive sooner. A higher value delays other requests longer.
+"""
 
 _thread = threading.local()
 
@@ -23,7 +25,7 @@ class Stopped(BaseException):
 
 
 class Handoff:
-    """Run work in another thread, but never at the same time as its caller: one of the two waits.
+    """Runs work in another thread, but never at the same time as its caller: one of the two waits.
 
     The work may therefore use everything that its caller uses. When the work calls
     :func:`wait_for`, the caller continues, and it resumes the work later.
@@ -38,17 +40,17 @@ class Handoff:
 
     @property
     def waits(self) -> bool:
-        """Whether work has begun and is now waiting for a result."""
+        """True if work has begun and is now waiting for a result."""
         return self._awaited is not None
 
     def run(self, work: Callable[[], None]) -> None:
-        """Start the work, and return when it ends or waits. Raises what the work raises."""
+        """Start the work, and return when it ends or waits; raise its exception."""
         self._left = PATIENCE
         threading.Thread(target=self._work, args=(work,), daemon=True).start()
         self._hand_over()
 
     def go_on(self) -> None:
-        """Resume waiting work if its result is there; return when the work ends or waits again."""
+        """Resume waiting work if its result has arrived; return when it ends or waits again."""
         if self._awaited is not None and self._awaited.done():
             self._left = PATIENCE
             self._ours.release()
@@ -96,7 +98,7 @@ def wait_for(awaited: Future[T]) -> T:
     """Return the result of a future; meanwhile the engine may run other requests.
 
     Raises:
-        Exception: what the future raises.
+        Exception: the exception of the future.
     """
     handoff: Handoff | None = getattr(_thread, "handoff", None)
     return awaited.result() if handoff is None else handoff.wait(awaited)

@@ -1,8 +1,11 @@
 """Draft heads: small networks that guess the next tokens from the target's hidden states.
 
-A head reads, for each committed position t, the target's states at t and the token at t + 1, and
-guesses the token at t + 2. It consists of networks and a few numbers, which
+For each committed position t, a head reads the target's hidden states at t and the token at t + 1,
+and guesses the token at t + 2. It consists of networks and a few numbers, which
 :mod:`paradecode.backends.heads.run` runs on any backend. Its keys and values belong to the request.
+
+A row is one position that a head reads: a committed token with hidden states, a draft token or a
+mask.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from paradecode.core.network import Array, Item, Network
 Run = Callable[[Network, Sequence[Item]], Sequence[Array]]
 """The type of ``Backend.apply``."""
 USUAL_ROWS = 32
-"""Number of new rows up to which a run counts as an ordinary draft. Longer runs contain a
-prompt, and their time is booked apart."""
+"""The most new rows of an ordinary draft.
+
+Longer runs contain a prompt, and their time is recorded separately.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,25 +36,27 @@ class Block:
     """One attention layer of a head: a network before its attention, and a network after it.
 
     Attributes:
-        before: reads ``state`` (and ``token`` in the first block). Its result holds queries, keys,
-            values and the input ``rest`` of ``after``, side by side.
+        before: reads ``state`` (and ``token`` in the first block). Its result is queries, keys,
+            values and the input ``rest`` of ``after``, concatenated.
         after: reads ``mixed`` (the result of attention) and ``rest``; its result is the next state.
         heads, kv_heads: numbers of query heads and of key heads.
         size: numbers in a head.
         frequencies: float64 [size / 2], the rotary frequencies of queries and keys.
         epsilon, q_norm, k_norm: epsilon and gains of the norms of queries and keys, if there are
             any.
-        text: network for a head that reads committed rows apart from draft rows. It reads
-            ``state``, a slice of the result of ``enter``; its result holds the keys and values of
-            the committed rows, side by side. None in the first block, which reads committed and
-            draft rows alike.
+        text: network for committed rows, in a head that treats committed rows and draft rows
+            differently. It reads ``state``, a slice of the result of ``enter``; its result is the
+            keys and values of the committed rows, concatenated. None in the first block, which
+            treats both alike.
         text_norm: gain of the norm of the keys of committed rows, if there is one.
         part: index of the slice of the result of ``enter`` that ``text`` reads, from 0.
-        crosses: whether rows see committed rows alone, so that ``before`` makes no keys and values.
-        window: how many positions before its own a row sees; older committed rows are forgotten. 0
-            means all. Mask rows see this many before the first of them, unless ``trails``.
-        trails: whether each mask row sees ``window`` positions before its own.
-        causal: whether a mask row sees no later mask row.
+        crosses: True if rows attend to committed rows alone, so that ``before`` makes no keys and
+            values.
+        window: number of positions before its own that a row attends to; older committed rows are
+            forgotten. 0 means all. Mask rows attend to this many positions before the first of
+            them, unless ``trails``.
+        trails: True if each mask row attends to ``window`` positions before its own.
+        causal: True if a mask row attends to no later mask row.
     """
 
     before: Network
@@ -70,9 +77,8 @@ class Block:
     causal: bool = False
 
     def rotated(self, x: Array, gain: Array | None, positions: NDArray[np.int64]) -> Array:
-        """Return ``x`` with rotary positions, normed if ``gain`` is given: [n, heads, size].
-
-        The result is float32.
+        """Return float32 [n, heads, size]: ``x`` rotated to positions, normed if ``gain`` is
+        given.
         """
         angles = np.multiply.outer(positions, self.frequencies)[:, None, :]
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
@@ -89,8 +95,8 @@ class HeadCarry:
 
     Attributes:
         hidden, cells: float32 [n, width] of each layer, for n independent sequences.
-        last: float32 [rows, width], the inputs of the block for the last committed rows. There is
-            one row fewer than rows that see one another.
+        last: float32 [rows, width], the inputs of the block for the last committed rows. Their
+            number is one less than the number of rows that attend to one another.
     """
 
     hidden: tuple[Array, ...]
@@ -165,9 +171,9 @@ class DraftPace:
 
 @dataclass(frozen=True)
 class Masks:
-    """The rows on which a head drafts: the last token, then mask tokens. They see one another.
+    """The rows on which a head drafts: the last token, then masks. They attend to one another.
 
-    The keys and values of committed rows come from the target's states, and nothing else does. The
+    The keys and values of committed rows are computed from the target's hidden states only. The
     first block reads ``token`` alone.
 
     Attributes:
@@ -175,11 +181,12 @@ class Masks:
         token: id of the mask token.
         first: index of the row that guesses the first token: 0 if each row guesses the next token
             (DSpark), 1 if each mask guesses its own token.
-        bias: reads ``token``, the one before the guess, and ``state``, the guessing row's. Its
-            result is added to the logits, so that a guess depends on the guess before it.
-        blind: whether the first row is a mask, too, and ``bias`` reads the last token for every row
+        bias: a network that reads ``token``, the token before the guess, and ``state``, the state
+            of the guessing row. Its result is added to the logits, so that a guess depends on the
+            guess before it.
+        blind: True if the first row is a mask, too, and ``bias`` reads the last token for every row
             (FlexDraft). The rows can then be computed before that token is known.
-        top: the number of a row's likeliest tokens between which ``bias`` decides; 0 means all.
+        top: number of a row's most probable tokens among which ``bias`` decides; 0 means all.
     """
 
     rows: int
@@ -192,13 +199,13 @@ class Masks:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """How a recurrent head continues after a token: without attention, so a level costs little.
+    """The recurrent step of a head after a token: it has no attention, so a level costs little.
 
     Attributes:
         embed: reads ``token``; its result is the input ``embedded`` of ``steps``.
-        steps: networks that read ``state`` and ``embedded``. Each result holds the next state and
-            then the input of ``outs``. The first step reads the last row's state and the token
-            after it. Each later step makes one level; the last step makes all further levels.
+        steps: networks that read ``state`` and ``embedded``. Each result is the next state and then
+            the input of ``outs``. The first step reads the last row's state and the token after it.
+            Each later step makes one level; the last step makes all further levels.
     """
 
     embed: Network
@@ -210,11 +217,11 @@ class Lstm:
     """A recurrent layer that carries a state from row to row.
 
     Attributes:
-        before: reads ``state``, and in the first layer ``token``; its result holds the row's inputs
-            to the four gates (input, forget, candidate, output), side by side.
+        before: reads ``state``, and in the first layer ``token``; its result is the row's inputs to
+            the four gates (input, forget, candidate, output), concatenated.
         step: reads the gate inputs as ``input``, ``forget``, ``candidate`` and ``output``, and
-            ``hidden`` and ``cell`` of the row before. Its result holds the row's own hidden and
-            cell, side by side. The next layer reads the hidden half.
+            ``hidden`` and ``cell`` of the row before. Its result is the row's own hidden state and
+            cell, concatenated. The next layer reads the hidden state.
     """
 
     before: Network
@@ -227,18 +234,18 @@ class Head:
 
     Attributes:
         kind: kind of the head; a method says which kinds it runs.
-        taps: layers of the target whose outputs, side by side, are the features.
+        taps: layers of the target whose concatenated outputs are the features.
         width: numbers in a state.
         enter: reads ``features``; its result is the state of a committed row.
         blocks: the attention layers, in order; empty if ``enter`` is all that the head needs.
-        outs: networks that read ``state``; each result holds logits over the head's vocabulary. If
-            there are several (Medusa), network i guesses the token i places further on.
+        outs: networks that read ``state``; each result is logits over the head's vocabulary. If
+            there are several (Medusa), network i guesses the token i positions further on.
         back: reads ``state``; its result replaces the features for the next row of a draft. None:
             the state itself is used.
         to_target: int32 [V], the target's token ids of the head's tokens, ascending; None: the same
             ids.
-        mask: for a head that drafts in one forward: the features [1, F] and the token id of the
-            rows after the last committed one. None drafts one level after the other.
+        mask: for a head that drafts in one forward pass: the features [1, F] and the token id of
+            the rows after the last committed one. None drafts one level after the other.
         masks: for a head that drafts on mask tokens.
         prompts: float32 [m, width], embeddings of rows in the target's own forward (PPD).
         transfers: for rows that enter the target's forward after the layers ``taps``, which ascend
@@ -246,12 +253,12 @@ class Head:
             after this layer, and its result is the row.
         cell: for a recurrent head, whose blocks run for committed rows alone.
         lstm: recurrent layers before the one block of a semi-autoregressive head.
-        together: number of rows of a semi-autoregressive head that see one another; each guesses
-            one token.
-        grams: number of tokens that the first block reads: the row's, and those before it as
-            ``token1``, ``token2``, ... More than one needs blocks with a ``text``.
-        anchor: for a head of n-grams: reads the features of the last row. Its result holds one
-            vector for each level, which stands before the new row's state in the input of ``outs``.
+        together: number of rows of a semi-autoregressive head that attend to one another; each
+            guesses one token.
+        grams: number of tokens that the first block reads: the row's token, and the tokens before
+            it as ``token1``, ``token2``, ... More than one needs blocks with a ``text``.
+        anchor: for a head of n-grams: reads the features of the last row. Its result is one vector
+            for each level, which comes before the new row's state in the input of ``outs``.
         pace: the average times of drafts.
     """
 
@@ -276,12 +283,12 @@ class Head:
 
     @property
     def on_text(self) -> bool:
-        """Whether keys and values of committed rows are made apart from those of a draft's rows."""
+        """True if keys and values of committed rows and draft rows are computed differently."""
         return any(block.text is not None for block in self.blocks)
 
     @property
     def at_once(self) -> bool:
-        """Whether one run makes all levels of a draft, so that a further level costs nothing."""
+        """True if one run makes all levels of a draft, so that a further level costs nothing."""
         levels = self.cell is not None or self.lstm or self.grams > 1
         together = self.masks is not None or self.mask is not None or not self.blocks
         return together and not levels
@@ -303,7 +310,7 @@ class Head:
         return head
 
     def check(self, draft: HeadDraft) -> None:
-        """Raise InvalidInput unless the features and tokens of a draft fit this head."""
+        """Raise InvalidInput if the features and tokens of a draft do not fit this head."""
         wanted, given = self.enter.inputs["features"], draft.features.shape
         if given != (len(draft.tokens), wanted) or len(draft.tokens) == 0:
             raise InvalidInput("features", given, f"give rows of {wanted} numbers")
@@ -315,16 +322,17 @@ class HeadDraft:
 
     Attributes:
         memory: the request's memory, to which the rows are added.
-        features: float32 [n, F], n > 0: the target's states at the positions from ``start`` on.
+        features: float32 [n, F], n > 0: the target's hidden states at the positions from ``start``
+            on.
         tokens: int64 [n]: the token that follows each of these positions.
         start: position of the first row.
         count: largest number of nodes of the draft.
         width: largest number of children of a node, and of expanded nodes of a level.
         depth: largest number of levels.
         least: a node whose path has a lower probability is not expanded.
-        warp: the request's sampling.
-        keys: noise keys, one for each level. If given, tokens are ranked with the same noise that
-            decides which tokens the target draws.
+        warp: the request's temperature and filters.
+        keys: keys of random numbers, one for each level. If given, tokens are ranked with the same
+            random numbers with which the target will sample.
     """
 
     memory: Memory
@@ -342,8 +350,8 @@ class HeadDraft:
 def took_in(head: Head, drafts: Sequence[HeadDraft], started: float, levels: int) -> None:
     """Record that the rows of these drafts are in their memories, and how long the drafts took.
 
-    The code that runs a head calls this when nothing can fail any more, because a failed run is
-    repeated.
+    The code that runs a head calls this only when nothing can fail any more, because a failed run
+    is repeated.
 
     Args:
         started: ``time.perf_counter()`` when the run began.

@@ -1,4 +1,4 @@
-"""Name the layers that a forward runs: whole layers or halves of them."""
+"""Types for the layers that a forward pass runs: whole layers or halves of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple, Union
 from paradecode.core.checks import is_whole
 
 ATTENTION_WORK = 1 / 3
-"""Share of a layer's work done by attention: about 4 of 12 hidden_size^2 weights; the MLP does
-the rest."""
+"""Share of attention in a layer's work: about 4 of 12 hidden_size^2 weights."""
 
 
 class Half(NamedTuple):
@@ -31,8 +30,10 @@ Layer = Union[int, Half]
 """A whole layer, by its index, or one half of a layer."""
 
 Layers = tuple[Layer, ...]
-"""Layers that a forward runs, in this order. ``l`` is the same computation as
-``Half(l, "attention"), Half(l, "mlp")``."""
+"""Layers that a forward pass runs, in this order.
+
+``l`` is the same computation as ``Half(l, "attention"), Half(l, "mlp")``.
+"""
 
 
 def halves(layer: Layer) -> tuple[int, bool, bool]:
@@ -56,7 +57,7 @@ def attending(layers: Iterable[Layer]) -> set[int]:
 
 
 def work(layers: Iterable[Layer]) -> float:
-    """Return the approximate work of these layers; a whole layer counts 1."""
+    """Return the approximate work of these layers; a whole layer counts as 1."""
     return sum(
         attends * ATTENTION_WORK + feeds * (1 - ATTENTION_WORK)
         for _, attends, feeds in map(halves, layers)

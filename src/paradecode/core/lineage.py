@@ -1,4 +1,7 @@
-"""Who comes before a row: the path of its ancestors, which layers with a state follow."""
+"""Finds the ancestors of each row, whose path the layers with a recurrent state follow.
+
+A row is one position in a forward pass, or one cached position.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,18 @@ def lineage(
 
     Args:
         start: first position; at most ``context``.
-        context: number of leading slots that every row sees, at positions 0 .. context - 1.
+        context: number of leading slots that every row attends to, at positions 0 .. context - 1.
         tail: int32 [T], positions of further cached rows.
         positions: int32 [K], positions of the rows.
         mask: bool [K, T + K] or None, as in :class:`paradecode.backends.interface.Span`.
 
     Returns:
         For each row int64 [position - start]: columns of the cached slots ``start .. context - 1``,
-        then of ``tail``, then of the rows.
+            then of ``tail``, then of the rows.
 
     Raises:
-        InvalidInput: a row does not see exactly one row at each position before its own, or sees
-            one behind it, or does not see what the row before it sees.
+        InvalidInput: if a row does not attend to exactly one row at each position before its own,
+            attends to a later position, or does not attend to all ancestors of its parent.
     """
     count, known = len(positions), context - start
     places = np.concatenate([np.arange(start, context), tail, positions]).astype(np.int64)
@@ -59,7 +62,7 @@ def lineage(
 
 
 def chain(paths: list[NDArray[np.int64]], known: int, tail: int) -> int:
-    """Return how many leading rows follow the context and one another.
+    """Return how many leading rows follow the context and one another in a chain.
 
     Args:
         paths: the result of :func:`lineage`.

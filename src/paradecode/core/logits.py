@@ -1,4 +1,8 @@
-"""The logits protocol: vocabulary-sized work stays in the backend; decoders get small arrays."""
+"""The interface of logits: arrays as large as the vocabulary stay in the backend.
+
+Decoders get only small arrays, such as the best tokens of a row. A row is the logits at one
+position.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,8 @@ Bias = tuple[NDArray[np.int32], NDArray[np.float32]]
 class Warp:
     """The settings that turn logits into the distribution that is sampled, applied in this order.
 
-    First ``temperature`` (0 = greedy) scales the logits. Then the ``top_k`` most likely tokens are
-    kept (0 = all), then the smallest set with probability mass ``top_p``, then the tokens with at
+    First ``temperature`` (0 = greedy) divides the logits. Then the ``top_k`` most probable tokens
+    stay (0 = all), then the smallest set with probability mass ``top_p``, then the tokens with at
     least ``min_p`` times the best probability.
     """
 
@@ -55,7 +59,7 @@ class Logits(Protocol):
         """Return the best token of each row, int32 [R].
 
         Raises:
-            BackendError: a row holds NaN or nothing finite.
+            BackendError: if a row has NaN or no finite value.
         """
 
     def top_k(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -86,10 +90,11 @@ class Logits(Protocol):
         """
 
     def sample(self, warp: Warp, keys: Sequence[int]) -> NDArray[np.int32]:
-        """Return argmax(scaled logit + Gumbel noise) over the kept tokens of each row, int32 [R].
+        """Return int32 [R]: argmax(scaled logit + Gumbel number) over each row's allowed tokens.
 
-        With temperature 0 this is :meth:`argmax`. ``keys`` has one noise key a row, made by
-        :func:`noise.key`; the noise of a token is a function of the key and the token id.
+        With temperature 0 this is :meth:`argmax`. ``keys`` has one key of random numbers for each
+        row, from :func:`noise.key`. The Gumbel number of a token is a function of the key and the
+        token id.
         """
 
 
@@ -176,9 +181,9 @@ class ArrayLogits:
 
 
 def kept(row: NDArray[np.floating], warp: Warp) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Return the tokens of one row that ``warp`` keeps, ascending, and their scaled logits.
+    """Return the tokens of one row that remain after ``warp``, ascending, and their scaled logits.
 
-    The logits are float64. At temperature 0 only the best token is kept.
+    The logits are float64. At temperature 0 only the best token remains.
     """
     if warp.temperature == 0.0:
         best = np.array([row.argmax()], np.int32)
@@ -204,7 +209,7 @@ def _best(row: NDArray[np.floating], k: int) -> NDArray[np.int64]:
     """Return the indices of the k largest values, best first; ties go to the lowest index."""
     if k >= len(row):
         return np.argsort(-row, kind="stable")
-    # The k-th value may be tied with values outside the partition: take all that reach it.
+    # The k-th value may be tied with values outside the partition: take all that are as large.
     threshold = np.partition(row, len(row) - k)[len(row) - k]
     candidates = np.flatnonzero(row >= threshold)
     if len(candidates) < k:

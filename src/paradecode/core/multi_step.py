@@ -1,7 +1,7 @@
-"""Data that a backend needs to decode several steps in one call, without running the method.
+"""Data with which a backend decodes several steps in one call, without running the method.
 
-The backend may run draft, forward, coupled verification and commit many times in one call, for all
-sequences of a batch. It makes the same tokens as the methods' own loops, and drafts by the same
+The backend may run draft, forward pass, coupled verification and commit many times in one call, for
+all sequences of a batch. It makes the same tokens as the methods' own loops, and drafts by the same
 rules. The native core does this in csrc/steps.cpp.
 """
 
@@ -21,9 +21,9 @@ class BudgetState(NamedTuple):
     Attributes:
         calibration: weight and overall ratio; then for each bucket the expected and the accepted
             number of draft tokens.
-        refusals: three counts: refused drafts in a row in this request; refused drafts in a row in
-            all requests of its tenant; and how many of the next steps have no draft. A draft is
-            refused if the budget sends none of its tokens to verification.
+        refusals: three counts: consecutive refused drafts in this request; consecutive refused
+            drafts in all requests of its tenant; and the number of coming steps without a draft. A
+            draft is refused if the budget sends none of its tokens to verification.
         patience: the setting ``patience`` of ``auto``; 0 for ``fixed``.
         shared: the object in which the tenant's requests share ``calibration`` and the second count
             of ``refusals``, or None.
@@ -40,7 +40,7 @@ class LookupState(NamedTuple):
 
     Attributes:
         odds, table_odds: counts for copied tokens and for the table's tokens. Each entry is a list
-            for one kind of draft token: prior, accepted, tried, all accepted, and all tried.
+            for one kind of evidence: prior, accepted, tried, all accepted, and all tried.
         calibration, refusals, shared: see :class:`BudgetState`.
     """
 
@@ -56,27 +56,27 @@ class Table(Protocol):
 
     @property
     def keys(self) -> NDArray[np.uint32]:
-        """uint32 [n], ascending: hashes of contexts, as in ``methods/draft/ngram_table.py``.
+        """Uint32 [n], ascending: hashes of contexts, as in ``methods/draft/ngram_table.py``.
 
-        The most likely next token of a context comes first.
+        The most probable next token of a context comes first.
         """
 
     @property
     def values(self) -> NDArray[np.uint32]:
-        """uint32 [n]: the next token in the low 24 bits, and its bucket in the bits above."""
+        """Uint32 [n]: the next token in the low 24 bits, and its bucket in the bits above."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """The settings and the state that a backend needs to run prompt lookup.
+    """The settings and the state with which a backend runs prompt lookup.
 
     Attributes:
         shortest, longest: smallest and largest length, in tokens, of the n-grams that are looked
             up.
-        most: largest number of draft tokens in one forward.
+        most: largest number of draft tokens in one forward pass.
         patience: see :class:`BudgetState`.
-        table: n-gram table for tokens to draft where nothing can be copied, or None.
-        read: returns what the method has learned so far.
+        table: n-gram table that drafts tokens where nothing can be copied, or None.
+        read: returns the method's present state.
         write: gives the method the updated state.
     """
 
@@ -93,13 +93,13 @@ class Lookup:
 class MultiStep:
     """Request several steps of the target in one call, each verified by the coupled rule.
 
-    The reply is :class:`StepsMade`. Its ``count`` is 0 if the backend cannot run several steps, for
-    example because of another sequence in the batch. The method then makes the step itself.
+    The reply is :class:`StepsMade`. Its ``count`` is 0 if the backend cannot make several steps,
+    for example because of another sequence in the batch. The method then makes the step itself.
 
     Attributes:
-        lookup: how to draft; None means plain decoding without drafts.
+        lookup: the settings of prompt lookup; None means plain decoding without drafts.
         steps: returns the largest number of steps to make now; None means until the output ends.
-        hidden: returns the layers whose outputs the reply must hold; None means no layer.
+        hidden: returns the layers whose outputs the reply must have; None means no layer.
     """
 
     lookup: Lookup | None = None

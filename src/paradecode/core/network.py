@@ -22,29 +22,29 @@ SHAPES: Mapping[str, tuple[int, int]] = {
     "centre": (1, 0), "add": (2, 0), "multiply": (2, 0), "divide": (2, 0), "join": (0, 0),
     "attention": (5, 0), "part": (1, 0), "behind": (1, 0),
 }  # fmt: skip
-"""Kind of step -> its numbers of values and of tensors; ``join`` has 0: any number of values."""
+"""Kind of operation -> its numbers of values (0: any number) and of tensors."""
 
 KINDS = tuple(SHAPES)
 
 
 @dataclass(frozen=True)
 class Op:
-    """One step: it computes the value ``out`` from earlier values.
+    """One operation of a network: it computes the value ``out`` from earlier values.
 
     The kinds, for values x and y and tensors w and v:
 
     - ``linear``: x @ w, with w [inputs, outputs]; ``standardise``: (x - w) * v; ``scale``: x * w;
       ``shift``: x + w; ``lookup``: the rows of w [rows, width] whose indices are the whole numbers
       x.
-    - ``relu``, ``silu``, ``sigmoid``, ``gelu`` (tanh approximation); ``rms``: one number a row,
-      sqrt(mean(x^2) + ``number``); ``centre``: x - mean(x).
-    - ``add``, ``multiply``, ``divide``: x and y, where y may have one number a row; ``join``: the
-      values side by side; ``part``: ``count`` numbers of each row of x, starting at index
-      ``number``; ``behind``: for each row of an item, the row before it, and 0 for the first.
+    - ``relu``, ``silu``, ``sigmoid``, ``gelu`` (tanh approximation); ``rms``: one number for each
+      row, sqrt(mean(x^2) + ``number``); ``centre``: x - mean(x).
+    - ``add``, ``multiply``, ``divide``: x and y, where y may have one number for each row;
+      ``join``: the values, concatenated; ``part``: ``count`` numbers of each row of x, starting at
+      index ``number``; ``behind``: for each row of an item, the row before it, and 0 for the first.
     - ``attention``: softmax attention of queries, keys and values with ``count`` heads. The whole
       numbers ``positions`` rotate queries and keys with the rotary base ``number``. The fifth value
-      has a whole number for each row: a row sees the rows of its item whose number is at most its
-      own.
+      has a whole number for each row: a row attends to the rows of its item whose number is at most
+      its own.
     """
 
     out: str
@@ -65,14 +65,14 @@ class Network:
         inputs: name -> numbers in a row, or 0 for whole numbers [n].
         steps: the steps, in order.
         tensors: float32, by the names that steps use.
-        dtype: ``q8`` or ``q4`` allows a backend to hold matrices in 8 or 4 bits, and to round their
-            inputs; it fits results that affect speed alone. ``f32`` forbids that.
+        dtype: ``q8`` or ``q4`` allows a backend to store matrices in 8 or 4 bits, and to round
+            their inputs. Use it only for results that affect nothing but speed. ``f32`` forbids it.
 
     Attributes:
         widths: name of each value -> numbers in a row (0 for whole numbers).
 
     Raises:
-        InvalidInput: the sizes do not fit together.
+        InvalidInput: if the sizes do not fit together.
     """
 
     inputs: Mapping[str, int]
@@ -99,7 +99,7 @@ class Network:
         return [self.tensors[name].shape for name in step.tensors]
 
     def check(self, item: Item) -> None:
-        """Raise InvalidInput unless an item has exactly the network's inputs, of equal length."""
+        """Raise InvalidInput if an item does not have exactly the inputs, of equal length."""
         rows = {len(array) if np.ndim(array) else -1 for array in item.values()}
         if set(item) != set(self.inputs) or len(rows) != 1 or -1 in rows:
             fix = f"give as many rows of each of {', '.join(self.inputs)}"
@@ -118,7 +118,7 @@ class Network:
 
 
 def _width(step: Op, widths: list[int], shapes: list[tuple[int, ...]]) -> int | None:
-    """Return how many numbers a row of the step's result has; None if the sizes do not fit."""
+    """Return how many numbers a row of the operation's result has; None if the sizes do not fit."""
     kind, first = step.kind, widths[0] if widths else 0
     wanted = SHAPES.get(kind)
     if wanted is None or len(shapes) != wanted[1] or (wanted[0] and len(widths) != wanted[0]):

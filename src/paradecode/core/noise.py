@@ -1,6 +1,6 @@
-"""Counter-based noise: a pure function of (seed, position, purpose, token).
+"""Random numbers (noise) as a pure function of (seed, position, purpose, token).
 
-The noise has no state, so a request with a seed gets the same noise with every method, tree and
+There is no state, so a request with a seed gets the same random numbers with every method, tree and
 batch. Each value is the SplitMix64 finaliser of a counter (Steele, Lea and Flood 2014, "Fast
 splittable pseudorandom number generators").
 
@@ -25,12 +25,15 @@ _ONE, _LAST, _HALF, _GOLDEN = np.uint64(1), np.uint64(31), np.uint64(32), np.uin
 """Constants of :func:`uniform`, made once because most calls have only a few tokens."""
 
 GUMBEL_SPREAD = 26.1
-"""Largest difference, in nats, between two values of :func:`gumbel`. A token whose scaled logit is
-further below the best one can never be drawn, so its noise is not computed."""
+"""Largest difference, in nats, between two values of :func:`gumbel`.
+
+A token whose scaled logit is further below the best one can never be sampled, so its random number
+is not computed.
+"""
 
 
 class Purpose(IntEnum):
-    """What the noise is used for. Different purposes have independent noise at each position."""
+    """The use of a random number. Different uses have independent numbers at each position."""
 
     TOKEN = 0
     ACCEPT = 1
@@ -48,7 +51,7 @@ def mix(value: int) -> int:
 
 
 def key(seed: int, position: int, purpose: Purpose = Purpose.TOKEN) -> int:
-    """Return the 64-bit key, from which the noise of one (seed, position, purpose) is computed."""
+    """Return the 64-bit key of the random numbers for one (seed, position, purpose)."""
     return mix(mix(mix(seed & MASK64) ^ (position & MASK64)) ^ int(purpose))
 
 
@@ -65,7 +68,7 @@ def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
     """Return uniform numbers in (0, 1), float64 with 32 random bits, in the shape of ``ids``.
 
     Args:
-        base: the key of the noise, from :func:`key`.
+        base: the key of the random numbers, from :func:`key`.
         ids: token ids, with at least one dimension.
     """
     z = (ids.astype(np.uint64) + _ONE) * _GOLDEN + np.uint64(base)
@@ -73,5 +76,5 @@ def uniform(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 def gumbel(base: int, ids: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return standard Gumbel noise for each token id, float64, between -3.14 and 22.88."""
+    """Return float64: a standard Gumbel number for each token id, from -3.14 to 22.88."""
     return -np.log(-np.log(uniform(base, ids)))

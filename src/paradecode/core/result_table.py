@@ -17,7 +17,7 @@ class ResultTable:
 
     Attributes:
         rows: each maps the name of a column to a text, a number or a truth value.
-        notes: sentences that stand below the table.
+        notes: sentences that are shown below the table.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -56,9 +56,9 @@ class ResultTable:
         return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + f"</table>{notes}"
 
     def frame(self) -> Any:
-        """Return the rows as a ``pandas.DataFrame``. Raises InvalidInput if pandas is missing."""
+        """Return the rows as a ``pandas.DataFrame``; raise InvalidInput if pandas is missing."""
         try:
-            pandas = import_module("pandas")  # Nothing else here needs it.
+            pandas = import_module("pandas")  # Only this method needs it.
         except ImportError:
             fix = "it is not installed; `pip install pandas` installs it, or use rows"
             raise InvalidInput("pandas", "missing", fix) from None

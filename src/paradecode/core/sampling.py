@@ -1,9 +1,10 @@
 """Sampling parameters, and the sampler that turns logits into the tokens of plain decoding.
 
 Sampling is coupled: the token at a position is the argmax of the warped log-probabilities plus
-the Gumbel noise of (seed, position). A draft token is accepted exactly if it equals that token. So
-verification follows one rule at every temperature, and a seeded request gives the same tokens with
-any exact decoder. Penalties and bans are computed along the path of each tree row.
+Gumbel random numbers, which depend only on seed and position. A draft token is accepted exactly if
+it equals that token. So verification follows one rule at every temperature, and a seeded request
+gives the same tokens with any exact decoder. Penalties and bans are computed along the path of each
+tree node.
 """
 
 from __future__ import annotations
@@ -56,23 +57,24 @@ class SamplingParams:
 
     Attributes:
         max_tokens: upper bound on generated tokens; the context length bounds it as well.
-        min_tokens: EOS and stop tokens are banned until this many tokens were generated.
+        min_tokens: EOS and stop tokens are banned until this many tokens have been generated.
         temperature: 0 is greedy, and so are values below 1e-5.
         top_k: 0 keeps all tokens (-1 is accepted for the same).
         top_p: nucleus mass, in (0, 1].
         min_p: least probability relative to the best token, in [0, 1].
         repetition_penalty: divides positive and multiplies negative logits of every token of the
             prompt or the output (Keskar et al. 2019, CTRL); 1 is off.
-        presence_penalty, frequency_penalty: subtracted once, and once per occurrence, for tokens
-            of the output.
-        logit_bias: token id -> what is added to its logit.
-        stop: texts that end the output; they are not part of it.
-        stop_token_ids: further ids that end the output, beside the model's own EOS ids.
-        ignore_eos: EOS is an ordinary token.
+        presence_penalty, frequency_penalty: subtracted once, and once per occurrence, for tokens of
+            the output.
+        logit_bias: token id -> the number that is added to its logit.
+        stop: texts that end the output; they are removed from it.
+        stop_token_ids: further ids that end the output, besides the model's own EOS ids.
+        ignore_eos: True treats EOS as an ordinary token.
         seed: 64-bit; the same seed gives the same tokens with any exact decoder and any batch.
         n: number of outputs for the prompt.
-        logprobs: number of top log-probabilities to report per token; None reports none, 0 only
-            the chosen token's. They are the model's own, before penalties and temperature.
+        logprobs: number of top log-probabilities to report per token; None reports none, 0 only the
+            chosen token's. They are from the model's own distribution, before penalties and
+            temperature.
 
     Raises:
         InvalidInput: on construction, if a value is of the wrong type or out of range.
@@ -130,7 +132,7 @@ class SamplingParams:
         """Build the parameters from a mapping; :data:`ALIASES` are translated.
 
         Raises:
-            InvalidInput: a name is unknown, or a value is unusable.
+            InvalidInput: if a name is unknown, or a value is unusable.
         """
         values = own_names(values, ALIASES)
         known((field.name for field in fields(cls)), values, "sampling parameter")
@@ -138,7 +140,7 @@ class SamplingParams:
 
     @property
     def penalised(self) -> bool:
-        """Whether tokens that have already occurred get a penalty."""
+        """True if tokens that have already occurred get a penalty."""
         return (
             self.repetition_penalty != 1.0
             or self.presence_penalty != 0.0
@@ -161,7 +163,7 @@ class SamplingParams:
             raise InvalidInput("min_tokens", self.min_tokens, fix)
 
     def for_choice(self, index: int) -> SamplingParams:
-        """Return the parameters of output ``index`` out of ``n``; output 0 keeps the seed."""
+        """Return the parameters of output ``index`` out of ``n``; output 0 has the same seed."""
         if self.seed is None or index == 0:
             return replace(self, n=1)
         return replace(self, n=1, seed=key(self.seed, index, Purpose.CHILD_SEED))
@@ -175,14 +177,14 @@ _STOPS = listed(text(MAX_STOP_LENGTH, least=1), MAX_STOPS)
 def penalties(
     params: SamplingParams, values: NDArray[Any], counts: NDArray[np.integer]
 ) -> NDArray[Any]:
-    """Return what penalties add to the logits of tokens that have occurred.
+    """Return the numbers that penalties add to the logits of tokens that have occurred.
 
     Args:
         values: float [..., m], logits of m tokens of the prompt or the output.
         counts: int [m], how often each of the m tokens is in the output.
 
     Returns:
-        float [..., m]. The repetition penalty leaves infinite logits of banned tokens as they are.
+        float [..., m]. The repetition penalty does not change infinite logits of banned tokens.
     """
     changes = np.zeros_like(values)
     if params.repetition_penalty != 1.0:
@@ -195,13 +197,13 @@ def penalties(
 
 
 class Sampler:
-    """Choose the tokens of one sequence.
+    """Chooses the tokens of one sequence.
 
     Args:
-        params: with ``seed`` set.
+        params: sampling parameters with a ``seed``.
         prompt: int32 [n], the prompt's tokens.
         stop_ids: every token id that ends the output.
-        matcher: state of the constraint that the output must meet, or None.
+        matcher: state of the constraint on the output, or None.
     """
 
     def __init__(
@@ -231,14 +233,15 @@ class Sampler:
             self.matcher.advance(tokens)
 
     def noise_key(self, offset: int, purpose: Purpose = Purpose.TOKEN) -> int:
-        """Return the noise key of the position ``offset`` tokens after the next one."""
+        """Return the key of the random numbers ``offset`` tokens after the next position."""
         return key(self.seed, self.start + self.generated + offset, purpose)
 
     def bias(self, logits: Logits, path: Sequence[int]) -> Bias | None:
-        """Return what the processors add to one row of logits, or None if they add nothing.
+        """Return the sum of penalties, bans and ``logit_bias`` for one row of logits, or None.
 
         ``path`` is the list of draft tokens between the last committed token and the row. Bias and
-        penalties are added first; then ``min_tokens`` and the constraint ban tokens.
+        penalties are added first; then ``min_tokens`` and the constraint ban tokens. None means
+        that they add nothing.
         """
         allowed = None if self.matcher is None else self.matcher.mask(path)
         banned = self._too_short(path)
@@ -281,7 +284,7 @@ class Sampler:
 
     @property
     def bare(self) -> bool:
-        """Whether no processor changes any row of logits from now on."""
+        """True if no bias, penalty, ban or constraint changes any row of logits from now on."""
         return (
             self.matcher is None
             and not self._penalised
@@ -291,11 +294,11 @@ class Sampler:
 
     @property
     def plain(self) -> bool:
-        """Whether every token is the argmax of its row of logits: greedy and without processors."""
+        """True if every token is the argmax of the model's own logits."""
         return self.warp.temperature == 0.0 and self.bare
 
     def processed(self, logits: Logits, row: int, path: Sequence[int]) -> Logits:
-        """Return one row of ``logits`` after the processors were applied for ``path``."""
+        """Return one row of ``logits`` with bias, penalties and bans for ``path``."""
         one = logits.select([row])
         bias = self.bias(one, path)
         return one if bias is None else one.with_bias([bias])
@@ -304,8 +307,8 @@ class Sampler:
         """Return the token that plain decoding emits after the committed tokens and ``path``."""
         keys = [self.noise_key(len(path))]
         if self.matcher is not None and not self.warp.filters:
-            # The best of all tokens is also the best allowed one if the constraint allows it. This
-            # does not hold with filters, which keep a share of the allowed tokens.
+            # If the constraint allows the best token, it is the best allowed one. This does not
+            # hold with filters such as top-p, which depend on the allowed tokens.
             one = logits.select([row])
             added = self._added(one, path, self._too_short(path))
             biased = one if added is None else one.with_bias([added])
@@ -315,7 +318,7 @@ class Sampler:
         return int(self.processed(logits, row, path).sample(self.warp, keys)[0])
 
     def token_behind(self, logits: Logits, row: int, path: Sequence[int]) -> int | None:
-        """Return :meth:`token`, or None where no token may follow ``path``.
+        """Return :meth:`token`, or None if no token may follow ``path``.
 
         Such a path is never committed. If the output itself gets there, :meth:`token` raises the
         error.

@@ -1,4 +1,4 @@
-"""Read and write small trained parts: safetensors files with one dtype and a named kind.
+"""Reads and writes small trained parts: safetensors files with one dtype and a named kind.
 
 Users name these files. So :func:`load` limits a file's size before it reads it, and refuses every
 file that is not of the requested kind.
@@ -25,7 +25,7 @@ MOST_HEADER = 1 << 20
 MOST_AXES = 4
 
 Facts = dict[str, Any]
-"""Sizes and settings of a part, as JSON values."""
+"""Metadata of a trained part, its sizes and settings, as JSON values."""
 DAMAGED = "its tensors are not what its header says: train it again"
 
 
@@ -39,21 +39,21 @@ def save(
     most: int = MOST_BYTES,
     field: str = "output",
 ) -> None:
-    """Write tensors and facts about them into a safetensors file.
+    """Write tensors and their metadata into a safetensors file.
 
     The file gets its name only when it is complete, so an interrupted run leaves no file.
 
     Args:
         kind: the kind of file, e.g. ``acceptance head 1``; :func:`load` must be given the same.
-        facts: sizes and settings that JSON can hold.
+        facts: metadata: sizes and settings that JSON can represent.
         dtype: float32, float16 or uint32; the tensors are converted to it.
         most: largest size of all tensors together, in bytes.
         field: name of the setting that names the file, for errors.
 
     Raises:
-        InvalidInput: the tensors are too large or the file cannot be written.
+        InvalidInput: if the tensors are too large or the file cannot be written.
     """
-    from safetensors.numpy import save as to_bytes  # Here, so that a list of methods starts soon.
+    from safetensors.numpy import save as to_bytes  # Here, so that listing methods is fast.
 
     arrays = {name: np.ascontiguousarray(values, dtype) for name, values in tensors.items()}
     size = sum(array.nbytes for array in arrays.values())
@@ -76,7 +76,7 @@ def save(
 def _in_order(data: bytes) -> bytes:
     """Return the same file with a sorted header, so that equal trainings write equal bytes.
 
-    Safetensors itself writes the facts in a random order.
+    Safetensors itself writes the metadata in a random order.
     """
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
@@ -87,10 +87,10 @@ def _in_order(data: bytes) -> bytes:
 def load(
     path: str, kind: str, field: str, *, dtype: DTypeLike = "<f4", most: int = MOST_BYTES
 ) -> tuple[Facts, dict[str, NDArray[Any]]]:
-    """Read the facts and the tensors of a file that :func:`save` wrote with this kind and dtype.
+    """Read the metadata and the tensors of a file that :func:`save` wrote with this kind and dtype.
 
     Raises:
-        InvalidInput: the file is missing, too large, damaged or of another kind; the error names
+        InvalidInput: if the file is missing, too large, damaged or of another kind; the error names
             ``field``.
     """
     from safetensors import SafetensorError, safe_open  # Here for the same reason as in `save`.

@@ -1,4 +1,4 @@
-"""The trace of a request: what happened at each commit. Statistics and replay read it."""
+"""The trace of a request: a record of each commit, which statistics and replay read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from paradecode.core.tree import TokenTree
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Log-probabilities of one output token and of the most likely tokens at its position.
+    """Log-probabilities of one output token and of the most probable tokens at its position.
 
-    They are the model's own, at temperature 1, before penalties and bias.
+    They are from the model's own distribution, at temperature 1, before penalties and bias.
 
     Attributes:
         token: id of the output token.
         logprob: its log-probability.
-        top: (token id, log-probability) of the most likely tokens, best first.
+        top: (token id, log-probability) of the most probable tokens, best first.
     """
 
     token: int
@@ -31,7 +31,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class CanvasStep:
-    """The decisions of one forward on a canvas. Offsets count from the first output token.
+    """The decisions of one forward pass on a canvas. Offsets count from the first output token.
 
     Attributes:
         offsets, tokens, confidences: one entry for each decided position, ascending by offset.
@@ -57,11 +57,11 @@ class Step:
 
     Attributes:
         forward: number of target forwards of this request so far, including this one.
-        tokens: the committed tokens, in order; on a canvas, the tokens that no masked position
-            precedes.
+        tokens: the committed tokens, in order; on a canvas, the new tokens before the first masked
+            position.
         accepted: how many of the first ``tokens`` came from the draft.
-        drafted: number of tree rows that the target scored since the last commit.
-        tree: the tree of these rows.
+        drafted: number of tree nodes that the target scored since the last commit.
+        tree: the tree of these nodes.
         seconds: wall time since the previous commit (or since admission).
         canvas: the decisions on the canvas.
     """
@@ -76,11 +76,11 @@ class Step:
 
 
 class Commit(NamedTuple):
-    """A piece of an output, with the forward that decided it.
+    """A piece of an output, with the forward pass that decided it.
 
     Attributes:
         forward: number of the target forward, from 1; 0 if the tokens existed before the first.
-        tokens: new token ids. Empty if only text is new, which was held back until now.
+        tokens: new token ids. Empty if only text is new that was held back until now.
         text: the text of these tokens, without characters that later tokens can still change.
     """
 
@@ -91,13 +91,13 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True)
 class DraftCounts:
-    """Counts of target forwards and of draft tokens.
+    """Counts of target forward passes and of draft tokens.
 
     Attributes:
         forwards: target forwards; all chunks of a prefill count as one.
-        rows: rows that the target computed, including the prompt. A row that ran through some of
-            the layers counts as that share. A row that continues after layers that drafted counts
-            as a whole row, and the drafting layers count nothing.
+        rows: positions that the target computed, including the prompt. A row that ran through some
+            of the layers counts as that share. A row that continues after layers that drafted
+            counts as a whole row, and the drafting layers count nothing.
         drafts: forwards that scored a draft.
         drafted, accepted: draft tokens that were scored, and draft tokens that were accepted.
         accepted_per_position: how often the draft token at depth 1, 2, ... was accepted.
@@ -116,7 +116,7 @@ class DraftCounts:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """1 + accepted / drafts: tokens per forward with a draft, with the target's own token."""
+        """1 + accepted / drafts: tokens per forward with a draft, the target's own included."""
         return 1.0 + self.accepted / self.drafts if self.drafts else 1.0
 
     def counts(self) -> dict[str, Any]:
@@ -127,16 +127,16 @@ class DraftCounts:
 
 @dataclass(frozen=True)
 class Stats(DraftCounts):
-    """Counts and wall-clock times of one request; a forward's time is shared by its batch.
+    """Counts and wall-clock times of one request; a forward pass's time is shared by its batch.
 
     Attributes:
         generated: tokens of the output.
         prompt_tokens: tokens of the prompt.
-        cached_tokens: tokens of the prompt that were found in the cache.
+        cached_tokens: tokens of the prompt that were found in the prefix cache.
         queue_seconds: seconds from arrival to admission.
         prefill_seconds: seconds from admission to the first commit.
         decode_seconds: seconds from the first commit to the end.
-        first_tokens: tokens of the first commit, whose time is that of the prefill.
+        first_tokens: tokens of the first commit; their time is part of the prefill.
         target_seconds: seconds in forwards of the target.
         other_model_seconds: seconds in forwards of other models and of small networks.
         decoder_seconds: seconds in the method's own Python code.
@@ -176,7 +176,7 @@ class Stats(DraftCounts):
 
     @property
     def tokens_per_second(self) -> float:
-        """Decoding speed: tokens generated after the first commit, per second of decoding."""
+        """The decoding speed: tokens generated after the first commit, per second of decoding."""
         later = self.generated - self.first_tokens
         return later / self.decode_seconds if later > 0 and self.decode_seconds > 0 else 0.0
 
@@ -212,7 +212,7 @@ def token_logprobs(
     """Return a :class:`TokenLogprob` for each token.
 
     Args:
-        logits: [R, V], before any processor.
+        logits: [R, V], before any penalty, ban or bias.
         rows: the row of ``logits`` from which each token was chosen.
         tokens: the chosen token ids.
         count: number of best tokens to report for each row; may be 0.

@@ -15,10 +15,10 @@ from paradecode.core.errors import DecoderError
 
 
 class Mode(Enum):
-    """How the children of a node were chosen."""
+    """The way in which the children of a node were chosen."""
 
     DET = "det"
-    """Chosen by a rule; a verifier treats each child as certain (q is one-hot)."""
+    """Chosen without chance; a verifier treats each child as certain (q is one-hot)."""
     IID = "iid"
     """Drawn one after another from q with replacement; children may be equal."""
     SWOR = "swor"
@@ -27,14 +27,14 @@ class Mode(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The distribution q from which a node's children were drawn.
+    """The distribution q from which a node's children were sampled.
 
     Attributes:
         mode: IID or SWOR.
         ids: int32 [n], the tokens of q, ascending.
         probabilities: float64 [n], the probabilities of ``ids``: the same numbers that the draw
             used.
-        order: if equal draws share one node, all drawn tokens in order; None if every draw has its
+        order: all drawn tokens in order, if equal draws share one node; None if every draw has its
             own node.
     """
 
@@ -98,21 +98,21 @@ class TokenTree:
         tokens: int32 [M], the token of each node.
         parents: int32 [M], index of each node's parent, or ``ROOT``.
         estimates: float32 [M], the drafter's probability that a node is accepted *if its parent
-            is*; ones if the drafter has no estimate. It differs from q.
-        drawn: for nodes (or ``ROOT``) whose children were sampled, the distribution. The children
+            is*; ones if the drafter has no estimate. This probability differs from q.
+        drawn: for nodes (or ``ROOT``) whose children were sampled, the distribution q. The children
             of all other nodes are DET. A verifier that tests p / q needs three conditions: nodes
             are in drawing order; no drawn node was left out; and no decision (where to draw next,
             whether a node is drawn or DET, when to stop) depended on a later draw. A tree that
-            breaks one of them must not have ``drawn``. Without it verification is exact for every
-            tree.
+            violates one of them must not have ``drawn``. Without ``drawn`` verification is exact
+            for every tree.
 
-    :meth:`clip` and :meth:`first` keep these conditions, because they cut by depth and in drawing
-    order. :meth:`select` and :meth:`best` may look at drawn tokens, so they return a tree without
-    ``drawn``, even if they drop no node.
+    :meth:`clip` and :meth:`first` preserve these conditions, because they cut by depth and in
+    drawing order. :meth:`select` and :meth:`best` may depend on drawn tokens, so they return a tree
+    without ``drawn``, even if they drop no node.
 
     Raises:
-        DecoderError: shapes differ, or a parent does not come before its child (which also excludes
-            cycles).
+        DecoderError: if shapes differ, or a parent does not come before its child (a cycle is such
+            a case).
     """
 
     tokens: NDArray[np.int32]
@@ -189,7 +189,7 @@ class TokenTree:
 
     @cached_property
     def depths(self) -> NDArray[np.int32]:
-        """int32 [M]: depth of each node; children of the root have depth 1."""
+        """Int32 [M]: depth of each node; children of the root have depth 1."""
         if self.is_chain:
             return np.arange(1, len(self) + 1, dtype=np.int32)
         depths: list[int] = []
@@ -203,7 +203,7 @@ class TokenTree:
 
     @cached_property
     def visibility(self) -> NDArray[np.bool_]:
-        """bool [M, M]: entry (i, j) is true if node j is node i or one of its ancestors."""
+        """Bool [M, M]: entry (i, j) is True if node j is node i or one of its ancestors."""
         if self.is_chain:
             return np.tri(len(self), dtype=bool)
         seen = np.eye(len(self), dtype=bool)
@@ -214,7 +214,7 @@ class TokenTree:
 
     @cached_property
     def reach(self) -> NDArray[np.float32]:
-        """float32 [M]: the probability that a node is accepted (the estimates along its path)."""
+        """Float32 [M]: the probability that a node and all its ancestors are accepted."""
         if self.is_chain:
             return np.multiply.accumulate(self.estimates)
         return self.along_paths(self.estimates)
@@ -294,7 +294,7 @@ class TokenTree:
     def children(self, node: int) -> list[int]:
         """Return the children of ``node`` (or of ``ROOT``) in drawing order.
 
-        A node that equal draws share is listed as often as it was drawn.
+        A node that equal draws share is listed once for each draw.
         """
         drawn = self.drawn.get(node)
         if drawn is not None and drawn.order is not None:
@@ -308,7 +308,7 @@ class TokenTree:
 
     @property
     def sampled(self) -> bool:
-        """Whether any node's children were drawn from a distribution."""
+        """True if any node's children were sampled from a distribution."""
         return bool(self.drawn)
 
     def determined(self) -> TokenTree:
@@ -316,10 +316,10 @@ class TokenTree:
         return replace(self, drawn={}) if self.drawn else self
 
     def select(self, nodes: NDArray[np.bool_]) -> TokenTree:
-        """Return the tree of the nodes that are marked, and whose ancestors are all marked.
+        """Return the tree of the selected nodes whose ancestors are all selected.
 
-        The marks ``nodes`` are bool [M]. They may depend on drawn tokens, so the result is
-        :meth:`determined`.
+        ``nodes`` is bool [M], True for selected nodes. It may depend on drawn tokens, so the result
+        is :meth:`determined`.
         """
         return self.determined()._take(nodes)
 
@@ -343,19 +343,20 @@ class TokenTree:
     def capped(self, count: int) -> TokenTree:
         """Return the ``count`` best nodes, or the first ones of a sampled tree.
 
-        A sampled tree that is cut by rank no longer has its distribution.
+        A sampled tree is not cut by rank, because its nodes would no longer have their
+        distribution.
         """
         return self.first(count) if self.sampled else self.best(count)
 
     def best(self, count: int) -> TokenTree:
         """Return the ``count`` nodes most likely to be accepted; ties go to the earlier node.
 
-        Ranking looks at drawn tokens, so the result is :meth:`determined`.
+        Ranking depends on drawn tokens, so the result is :meth:`determined`.
         """
         tree = self.determined()
         if len(tree) <= count:
             return tree
-        if tree.is_chain and (tree.estimates <= 1.0).all():  # Later nodes are never likelier.
+        if tree.is_chain and (tree.estimates <= 1.0).all():  # Later nodes never rank higher.
             count = max(count, 0)
             return self._of_chain(tree.tokens[:count], tree.estimates[:count])
         keep = np.zeros(len(tree), bool)
@@ -370,7 +371,7 @@ class TokenTree:
                 nodes are not read. None means ``ROOT``.
 
         Raises:
-            DecoderError: a node's parent would be the node itself or a later one.
+            DecoderError: if a node's parent would be the node itself or a later one.
         """
         if len(self) == 0 and under is None:
             return tree.determined()

@@ -1,4 +1,4 @@
-"""Build token trees: node by node, from several trees, or by draws from a distribution."""
+"""Builds token trees: node by node, from several trees, or by draws from a distribution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ONE_WAY = "token tree: the children of one node must all come about in one way,
 
 
 class TreeBuilder:
-    """Build a tree node by node; nodes are numbered in the order in which they are added.
+    """Builds a tree node by node; nodes are numbered in the order in which they are added.
 
     Attributes:
         tokens, parents, estimates, drawn: see :class:`TokenTree`.
@@ -46,7 +46,7 @@ class TreeBuilder:
         """Return the node of ``token`` under ``parent``; add the node if there is none yet.
 
         Raises:
-            DecoderError: children of ``parent`` were drawn.
+            DecoderError: if children of ``parent`` were sampled.
         """
         if parent in self.drawn:
             raise DecoderError(_ONE_WAY)
@@ -56,11 +56,11 @@ class TreeBuilder:
     def draw(self, parent: int, tokens: Iterable[int], drawn: Drawn) -> list[int]:
         """Add one new node for each drawn token, and return the new nodes.
 
-        The estimate of a node is its q; a drafter may replace it by a better estimate.
+        The estimate of a node is its probability q; a drafter may replace it by a better estimate.
 
         Raises:
-            DecoderError: ``parent`` has children that were chosen by a rule or drawn from another
-                q.
+            DecoderError: if ``parent`` has children that were not sampled, or were sampled from
+                another q.
         """
         before = self.drawn.get(parent)
         if self.children(parent) if before is None else not before.goes_on_as(drawn):
@@ -94,7 +94,7 @@ def merge(trees: Iterable[TokenTree]) -> TokenTree:
     """Merge several trees into one: nodes with equal tokens under equal parents become one node.
 
     A node that several drafters propose gets the estimate 1 - (1 - a)(1 - b), as if their errors
-    were independent. That is a little too high, so children of one parent whose estimates sum to
+    were independent. This is a little too high, so children of one parent whose estimates sum to
     more than 1 are scaled down to a sum of 1. The budget corrects the rest, because it compares
     estimates with results.
 
@@ -126,14 +126,13 @@ def merge(trees: Iterable[TokenTree]) -> TokenTree:
     return TokenTree(np.array(merged.tokens, np.int32), parents, chances)
 
 
-# Sampled drafts draw children of tree nodes from a distribution, with counter-based noise:
+# Sampled drafts draw children of tree nodes from a distribution, with reproducible random numbers:
 #
 #     tree, sampler, q = TreeBuilder(), seq.sampler, distribution(reply.logits, row, sampler.warp)
 #     for node in draw(tree, sampler, ROOT, Mode.SWOR, *q, 2):
 #         ...  # A forward of the draft model for the node, then draw(tree, sampler, node, ...)
 #
-# A draw is never taken back: a method decides where, from which q and how often to draw before it
-# draws.
+# A draw is never undone: before it draws, a method decides where, from which q and how often.
 
 Ids = NDArray[np.int32]
 Weights = NDArray[np.float64]
@@ -147,9 +146,9 @@ def distribution(logits: Logits, row: int, warp: Warp) -> tuple[Ids, Weights]:
 
 
 def noise_key(tree: TreeBuilder, sampler: Sampler, node: int) -> int:
-    """Return the noise key for the children of ``node``, made from its parent's key and its rank.
+    """Return the key of the random numbers that choose the children of ``node``.
 
-    The rank is the node's index among its siblings.
+    It is made from the key of the parent and the node's index among its siblings.
     """
     if node == ROOT:
         return sampler.noise_key(0, Purpose.DRAFT)
@@ -171,8 +170,8 @@ def draw_iid(ids: Ids, q: Weights, base: int, count: int, skip: int = 0) -> list
 def draw_swor(ids: Ids, q: Weights, base: int, count: int, skip: int = 0) -> list[int]:
     """Draw up to ``count`` tokens from q without replacement, after skipping ``skip`` draws.
 
-    This is Gumbel top-k: the tokens with the largest log q + noise, in descending order. There are
-    fewer than ``count`` if q has fewer tokens.
+    This is Gumbel top-k: the tokens with the largest log q + Gumbel random number, in descending
+    order. There are fewer than ``count`` if q has fewer tokens.
     """
     possible = np.flatnonzero(q > 0)
     scores = np.log(q[possible]) + gumbel(base, ids[possible])
@@ -190,7 +189,7 @@ def draw(
     A second call for the same node continues its sequence of draws.
 
     Args:
-        sampler: the sequence's sampler, whose seed and position give the noise.
+        sampler: the sequence's sampler, whose seed and position determine the random numbers.
         mode: SWOR, or IID, where equal draws become separate nodes.
     """
     one_by_one = draw_iid if mode is Mode.IID else draw_swor
@@ -206,7 +205,7 @@ def draw_pooled(
 
     Returns:
         New node -> how often it was drawn. A caller that wants k children for each draw draws k
-        times this many children of the node.
+            times this many children of the node.
     """
     order = draw_iid(ids, q, noise_key(tree, sampler, node), count)
     distinct = list(dict.fromkeys(order))

@@ -1,4 +1,4 @@
-"""Map the token ids of a draft model to those of the target."""
+"""Maps the token ids of a draft model to the token ids of the target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paradecode.core.logits import ArrayLogits, Logits
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The vocabulary of a draft model, and how its tokens correspond to the target's.
+    """The vocabulary of a draft model, and the correspondence of its tokens to the target's.
 
     The draft model reads each target token as its own tokens with the same text. It proposes only
     tokens that the target has, too (token-level intersection; Timor et al. 2025, arXiv 2502.05202).
@@ -26,7 +26,7 @@ class Vocabulary:
         starts: int64 [T + 1].
         outputs: int32 [O] ascending, the draft token of each row of its LM head; None: row i is
             token i.
-        same: whether the draft model and the target have the same tokens.
+        same: True if the draft model and the target have the same tokens.
     """
 
     to_target: NDArray[np.int32]
@@ -60,7 +60,7 @@ class Vocabulary:
         return rows if self.outputs is None else self.outputs[rows]
 
     def widened(self, logits: Logits) -> Logits:
-        """Return logits [R, D] of all draft tokens; those without a row in the LM head get -inf."""
+        """Return logits [R, D] of all draft tokens; -inf for tokens that the LM head lacks."""
         if self.outputs is None:
             return logits
         rows, said = logits.shape

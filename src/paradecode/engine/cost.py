@@ -1,4 +1,4 @@
-"""Measured costs of steps on this machine, and the present load.
+"""Measured costs of forward passes on this machine, and the present load of the engine.
 
 The native core reads a cost curve in the same way in ``csrc/costs.cpp``.
 """
@@ -31,20 +31,24 @@ FULL_CONTEXTS, FULL_REPEATS = (64, 300, 1500), 25
 ENOUGH_REPEATS, LONG = 12, 10.0
 """A slow measurement stops early: after this many repeats, once it has taken this many seconds."""
 MANY_ROWS = 16
-"""Forwards of more rows than this get a quarter of the repeats, because they take long."""
+"""Forward passes of more rows than this get a quarter of the repeats, because they take long."""
 OVERHEAD = 8e-5, 8e-5, 6e-5
-"""Seconds of a step outside of the forward, if methods make the step in Python. The numbers are
-for the step itself, for each sequence, and for a sequence's draft."""
+"""Seconds of a step outside of the forward pass, if methods make the step in Python.
+
+The numbers are for the step itself, for each sequence, and for a sequence's draft.
+"""
 FREE_ROWS = 16
-"""Number of rows that together cost as much as reading the weights once; used where no cost was
-measured."""
+"""Number of rows that together cost as much as reading the weights once.
+
+It is used if no cost was measured.
+"""
 STEP = 32
-"""Tokens of context between two stored values of :meth:`CostCurve.at`. Lower is more precise."""
+"""Tokens of context between two stored values of :meth:`CostCurve.at`; lower is more precise."""
 
 
 @dataclass(frozen=True)
 class CostCurve:
-    """Seconds of a forward as a function of its rows and of the context that they see.
+    """Seconds of a forward pass as a function of its rows and of the context that they attend to.
 
     Attributes:
         rows, contexts: the grid of measured sizes, ascending; contexts are in tokens.
@@ -56,7 +60,7 @@ class CostCurve:
     seconds: tuple[tuple[float, ...], ...]
 
     def at(self, rows: int, context: int) -> float:
-        """Return the seconds of a forward by linear interpolation between the grid's points.
+        """Return the seconds of a forward pass by linear interpolation between the grid's points.
 
         Beyond the grid the last slope continues. The context is rounded down to a multiple of 32
         tokens.
@@ -71,7 +75,7 @@ class CostCurve:
 
     @property
     def sound(self) -> bool:
-        """Whether the grid ascends and its times are possible. A curve from a file may be wrong."""
+        """True if the grid ascends and its times are possible. A curve from a file may be wrong."""
         rows, contexts, seconds = self.rows, self.contexts, self.seconds
         shaped = len(seconds) == len(contexts) > 0 and all(len(s) == len(rows) > 0 for s in seconds)
         ordered = sorted(set(rows)) == list(rows) and sorted(set(contexts)) == list(contexts)
@@ -103,12 +107,12 @@ class Load:
     """The number of sequences and rows in the engine's current target steps, and measured costs.
 
     Attributes:
-        curve: measured cost of a forward of the target, or None.
+        curve: measured cost of a forward pass of the target, or None.
         others: measured costs of the other models, by name.
-        sequences, rows: numbers in the last step's target forwards. A request without a target
-            forward in that step, because its draft model ran or it arrived later, counts as one
-            row.
-        together: whether the backend can make several steps of all sequences in one call.
+        sequences, rows: numbers of sequences and rows in the last step's target forwards. A request
+            without a target forward in that step, because its draft model ran or it arrived later,
+            counts as one row.
+        together: True if the backend can make several steps of all sequences in one call.
     """
 
     curve: CostCurve | None = None
@@ -119,13 +123,13 @@ class Load:
 
     @property
     def overhead(self) -> float:
-        """Seconds of a step outside of its forwards."""
+        """The seconds of a step outside of its forward passes."""
         return OVERHEAD[0] + OVERHEAD[1] * self.sequences
 
     def of_step(self, model: str, rows: int, context: int) -> float:
         """Return the seconds of a step of ``rows`` sequences with one row each.
 
-        Where nothing was measured, the result is a rough guess in another unit.
+        If nothing was measured, the result is a rough guess in another unit.
         """
         curve = self.curve if model == TARGET else self.others.get(model)
         if curve is None:
@@ -136,9 +140,9 @@ class Load:
         """Return the seconds of a step in which one sequence has ``rows`` rows; None if unmeasured.
 
         Args:
-            before: number of this sequence's rows in the last target forward. The rows of other
-                sequences are assumed to stay the same.
-            length: number of the sequence's tokens that the rows see.
+            before: number of this sequence's rows in the last target forward pass. The rows of
+                other sequences are assumed to stay the same.
+            length: number of the sequence's tokens that the rows attend to.
         """
         if model != TARGET:
             other = self.others.get(model)
@@ -157,17 +161,17 @@ def measure(
     repeats: int = FULL_REPEATS,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> CostCurve:
-    """Measure forwards of one sequence, and return their cost curve.
+    """Measure forward passes of one sequence, and return their cost curve.
 
-    This overwrites the backend's K/V, so call it while the engine is idle.
+    This overwrites the backend's keys and values, so call it while the engine is idle.
 
     Args:
         pages: number of pages that the backend has reserved.
         rows, contexts: the grid; sizes that do not fit into the context or the pages are left out.
         repeats: largest number of repeats of each size (12 if the model is slow); sizes with many
             rows get a quarter. Repeats of different sizes alternate, and the lower quartile of each
-            size is kept.
-        progress: called with the repeats done and all repeats.
+            size is its result.
+        progress: called with the number of finished repeats and the number of all repeats.
     """
     config = backend.config
     room = min(config.context_length, pages * PAGE)
@@ -193,25 +197,25 @@ def measure(
         progress(turn + 1, repeats)
     seconds = []
     for context in contexts:
-        # Neighbours on the machine only ever add time: the lower quartile is closer to the truth
-        # than the median. More rows never cost less; where the clock says so the fewer were slowed.
+        # Other processes only ever add time: the lower quartile is closer to the truth than the
+        # median. More rows never cost less; if they seem to, fewer rows were slowed down.
         typical = [float(np.quantile(times[context, count], 0.25)) for count in rows]
         seconds.append(tuple(np.minimum.accumulate(typical[::-1])[::-1].tolist()))
     return CostCurve(tuple(rows), tuple(contexts), tuple(seconds))
 
 
 recalled: dict[str, dict[str, list[Any]]] = {}
-"""Name of a model here (:func:`name_of`) -> its curve, which an earlier process has measured."""
+"""Digest of a model and machine (:func:`name_of`) -> the curve that an earlier process measured."""
 
 
 def obtain(backend: Backend, pages: int) -> CostCurve:
-    """Return the curve of this model and machine: recalled, saved, or a quick one measured now."""
+    """Return the cost curve of this model and machine: recalled, saved, or measured quickly now."""
     known = _curve(recalled.get(name_of(backend), {})) or load(backend)
     return known or measure(backend, pages, QUICK_ROWS, QUICK_CONTEXTS, QUICK_REPEATS)
 
 
 def load(backend: Backend) -> CostCurve | None:
-    """Return the curve that ``save`` stored, or None if there is none or its file is damaged."""
+    """Return the curve that :func:`save` stored; None if it is missing or damaged."""
     try:
         return _curve(json.loads(_path(backend).read_text("utf-8")))
     except (OSError, ValueError):
@@ -219,7 +223,7 @@ def load(backend: Backend) -> CostCurve | None:
 
 
 def _curve(record: Any) -> CostCurve | None:
-    """Return the curve that a record of JSON describes, or None if it describes none."""
+    """Return the cost curve in a JSON record, or None if the record has none."""
     try:
         rows = tuple(int(k) for k in record["rows"])
         contexts = tuple(int(c) for c in record["contexts"])
@@ -239,7 +243,7 @@ def save(backend: Backend, curve: CostCurve) -> Path:
 
 
 def name_of(backend: Backend) -> str:
-    """Return a digest that names this model, backend and machine."""
+    """Return a digest that identifies this model, backend and machine."""
     machine = (platform.machine(), processor(), os.cpu_count(), backend.name)
     return blake2b(repr((machine, backend.config)).encode(), digest_size=8).hexdigest()
 
@@ -263,7 +267,7 @@ def processor() -> str:
 def probe(config: ModelConfig, count: int, context: int) -> Span:
     """Make a span of ``count`` rows after ``context`` slots, with logits for all rows.
 
-    A verification of a draft has the same form.
+    The verification of a draft has the same form.
     """
     slots = np.arange(context, context + count, dtype=np.int32)
     base, pages = context // PAGE, np.arange(-(-(context + count) // PAGE), dtype=np.int32)
@@ -282,17 +286,25 @@ def probe(config: ModelConfig, count: int, context: int) -> Span:
 # A correction of the measured cost curve by the times of later forwards.
 
 LEVEL, SHAPE = 0.1, 0.01
-"""How fast a forward's deviation changes the curve: exponents for all points, and for the points
-next to its number of rows. Higher values follow the machine faster, but also its noise."""
+"""Weights with which a forward pass's deviation changes the curve.
+
+They are exponents for all points, and for the points next to the forward's number of rows. Higher
+values follow the machine faster, but also its fluctuations.
+"""
 MOST = 2.0
-"""The largest factor by which a forward counts as slower or faster than expected. It limits the
-effect of other programs that run at the same time."""
+"""The largest factor by which a forward pass counts as slower or faster than expected.
+
+It limits the effect of other programs that run at the same time.
+"""
 ENOUGH = 0.02
-"""Relative change of a point that makes a new curve. A higher value makes new curves less often."""
+"""Relative change of a point that makes a new curve.
+
+A higher value makes new curves less often.
+"""
 
 
 class CostCorrection:
-    """Correct a measured curve by the seconds that later forwards take.
+    """Corrects a measured cost curve by the seconds that later forward passes take.
 
     The machine may have been busy when the curve was measured, and the speeds of its memory and its
     arithmetic change separately. So each point of the grid has a factor. A forward changes the
@@ -309,11 +321,11 @@ class CostCorrection:
         self._used = list(self._shape)
 
     def observe(self, forwards: Iterable[tuple[int, float]], context: int) -> CostCurve:
-        """Update the curve by measured forwards, and return the new curve.
+        """Update the curve by measured forward passes, and return the new curve.
 
         Args:
             forwards: (rows, seconds) of each forward.
-            context: tokens that the forwards see.
+            context: number of tokens that the forwards attend to.
         """
         rows = self._measured.rows
         for count, seconds in forwards:

@@ -49,18 +49,20 @@ _log = logging.getLogger(__name__)
 
 
 PAUSE = 0.002
-"""Seconds that a step sleeps if every request waits for something outside of the engine. A longer
-pause uses less processor time, and notices the result later."""
+"""Seconds that a step sleeps if every request waits for something outside of the engine.
+
+A longer pause uses less processor time, and notices the result later.
+"""
 
 
 class Engine(Resources):
-    """Run many requests at once, each with its own method. Not thread-safe: one owner steps it.
+    """Runs many requests at once, each with its own method. Not thread-safe: one owner steps it.
 
     Attributes:
         queue: requests that wait for admission.
         running: requests that take part in the steps.
         forwards: number of packed forwards that were run, over all models.
-        inside: whether an operation of the engine is running.
+        inside: True while an operation of the engine is running.
     """
 
     def __post_init__(self, curve: CostCurve | None, measured: bool) -> None:
@@ -79,15 +81,15 @@ class Engine(Resources):
         """Queue a request, and return its sequence.
 
         Raises:
-            InvalidInput: this model cannot serve the prompt or a parameter.
-            CapacityError: the request could never fit into the K/V memory.
+            InvalidInput: if this model cannot serve the prompt or a parameter.
+            CapacityError: if the request could never fit into the K/V memory.
         """
         sequence = None
         try:
             with delayed_signals():
                 sequence = self._queued(request)
         except BaseException:
-            if sequence is not None:  # Ctrl-C came meanwhile: nobody would know of it.
+            if sequence is not None:  # Ctrl-C came, so no caller has it.
                 self.cancel(sequence)
             raise
         return sequence
@@ -115,7 +117,7 @@ class Engine(Resources):
 
     @uninterrupted
     def step(self) -> list[LiveSequence]:
-        """Run one step: at most one packed forward per group of model and layers.
+        """Run one step: at most one packed forward pass for each model and selection of layers.
 
         Returns:
             The sequences that have new output or have ended.
@@ -150,7 +152,7 @@ class Engine(Resources):
                 self._end(live, "cancelled")
 
     def drop(self, sequence: LiveSequence) -> None:
-        """Cancel a request between two operations: at once, or before the running operation ends.
+        """Cancel a request: at once if the engine is idle, else before the running operation ends.
 
         Finalizers call this, at any moment and in any thread.
         """
@@ -215,11 +217,11 @@ class Engine(Resources):
                 live.start()
             except Exception as error:  # The method's own code: it ends this request only.
                 self._end(live, "error", error)
-            if live.sequence.finished:  # Its resumed tokens may have ended it.
+            if live.sequence.finished:  # The resumed tokens may have ended it.
                 changed.append(live.sequence)
 
     def _has_room(self, live: Live) -> bool:
-        """Return whether an owner's request leaves batch places and memory for other owners."""
+        """Return whether a request leaves batch places and memory for other request owners."""
         owner = live.request.owner
         own = [other.reserved for other in self.running if other.request.owner == owner]
         pages = self.pools[TARGET].count
@@ -228,7 +230,7 @@ class Engine(Resources):
         return not (owner and own) or (few and sum(own) + live.reserved <= most)
 
     def _make_steps(self, changed: list[LiveSequence]) -> None:
-        """Make several steps in one call if all requests wait for that; else each method steps."""
+        """Make several steps in one call if all requests ask for it; else each method steps."""
         waiting = [steps for live in self.running if (steps := live.steps) is not None]
         backend = self.models[TARGET]
         if waiting and len(waiting) == len(self.running) and isinstance(backend, MakesSteps):
@@ -238,7 +240,7 @@ class Engine(Resources):
                 self.forwards += make_steps(waiting, spare, backend, self.load, self.correction)
                 return
         for live in list(self.running):
-            if live.steps is not None:  # Not all can: it makes its own step.
+            if live.steps is not None:  # Each method makes its own step.
                 live.leave_steps()
                 live.steps.reply = StepsMade()
                 self._advance(live, changed)
@@ -247,7 +249,7 @@ class Engine(Resources):
         sequence = live.sequence
         try:
             live.advance()
-        except Exception as error:  # The method's own code: it ends this request only.
+        except Exception as error:  # The method's own error ends only this request.
             self._end(live, "error", error)
             changed.append(sequence)
             return
@@ -265,7 +267,7 @@ class Engine(Resources):
         self, group: list[PendingForward], rows: Mapping[str, int], ran: Counter[KVCache],
         overlaps: Sequence[PendingOverlap] = (),
     ) -> None:  # fmt: skip
-        """Run a packed forward, and meanwhile the generators of its overlaps."""
+        """Run a packed forward pass, and meanwhile the generators of its overlaps."""
 
         def sides(going: Callable[[], bool]) -> None:
             run_sides(overlaps, lambda asked: self._run(asked, rows_by_owner(asked), ran), going)
@@ -277,10 +279,10 @@ class Engine(Resources):
     def _chosen(
         self, forwards: list[PendingForward], asked: Mapping[str, int]
     ) -> list[tuple[PendingForward, int]]:
-        """Choose which forwards run in this step, and how many rows of each.
+        """Choose the forward passes that run in this step, and the number of rows of each.
 
         Args:
-            asked: owner -> rows of all the owner's forwards in this step.
+            asked: request owner -> rows of all the owner's forwards in this step.
         """
         budget = self.limits.step_tokens
         if len(asked) > 1:
@@ -293,8 +295,8 @@ class Engine(Resources):
     def _apply(self, changed: list[LiveSequence]) -> None:
         """Run small networks, each once for all sequences that request it, until none is left.
 
-        They run before the models' forwards. So a sequence that drafts with a head can verify its
-        draft in the same forward of the target as the other sequences.
+        They run before the models' forward passes. So a sequence that drafts with a head can verify
+        its draft in the same forward of the target as the other sequences.
         """
         while asking := [live for live in self.running if live.applies]:
             groups: dict[Network | Head, list[PendingApply]] = {}
@@ -356,7 +358,7 @@ def run(
         progress: called after each step with the number of ended requests and the number of all.
 
     Raises:
-        InvalidInput: a request was refused.
+        InvalidInput: if a request was refused.
     """
     sequences: list[LiveSequence] = []
     try:

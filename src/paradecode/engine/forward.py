@@ -1,4 +1,7 @@
-"""Pending requests of methods: they become spans of a backend, and its results become replies."""
+"""Pending requests of methods: they become spans of a backend, and its results become replies.
+
+A row is one position in a forward pass: its token goes in, and keys, values and logits come out.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +28,23 @@ from paradecode.engine.lowering import checked, span_of
 from paradecode.engine.sequence import LiveSequence
 
 Results = tuple[Sequence["SpanResult | Exception"], float]
-"""The result of a packed forward for each span, and the seconds that the forward took."""
+"""The result of a packed forward pass for each span, and the seconds that the forward took."""
 Run = Callable[[], Results]
 
 
 class PendingForward:
-    """A requested :class:`Forward`. A long prompt takes several forwards of the backend.
+    """A requested :class:`Forward`. A long prompt takes several forward passes of the backend.
 
     Args:
         owner: the sequence whose method made the request.
-        sequence: the sequence to which the rows belong: the owner, or a fork of it.
+        sequence: the sequence to which the rows belong: ``owner`` or a fork of it.
 
     Attributes:
         done: number of ``tokens`` rows that were run.
         waited: number of steps in which there was no room for this request.
-        joined: whether its rows have already run through the first layers, to draft.
+        joined: True if its rows have already run through the first layers, while drafting.
         reply: the reply, when it is complete.
-        error: why there will be no reply.
+        error: the exception because of which there will be no reply.
     """
 
     def __init__(self, forward: Forward, owner: LiveSequence, sequence: LiveSequence) -> None:
@@ -59,9 +62,9 @@ class PendingForward:
 
     @property
     def drafts(self) -> bool:
-        """Whether this forward only drafts: it runs another model, or layers that store nothing.
+        """True if this forward only drafts: it runs another model, or layers that store nothing.
 
-        A forward that only reads attention weights is the target's own work.
+        A forward pass that only reads attention weights is the target's own work.
         """
         f = self.forward  # ``layers=()`` runs the LM head alone.
         stores = len(f.tokens) > 0 and f.store is not Store.NONE
@@ -70,12 +73,12 @@ class PendingForward:
 
     @property
     def divisible(self) -> bool:
-        """Whether the rows may be split over several forwards."""
+        """True if the rows may be split over several forward passes."""
         f = self.forward
         return len(f.tokens) - self.done > 1 and f.sequential and not self.cache.joins(f)
 
     def part(self, rows: int) -> Forward:
-        """Return the forward of the next ``rows`` rows: all that is left, or only tokens."""
+        """Return the forward pass of the next ``rows`` rows: all remaining rows, or only tokens."""
         if rows >= self.rows and self.done == 0:
             return self.forward
         left = len(self.forward.tokens) - self.done
@@ -93,7 +96,7 @@ class PendingForward:
         )
 
     def once(self, part: Forward) -> int:
-        """Return by how many rows ``part`` is larger than the next step's part.
+        """Return the number of rows by which ``part`` is larger than the next step's part.
 
         The next step has one row if the prompt ends with ``part``, and else about as many rows.
         """
@@ -101,13 +104,13 @@ class PendingForward:
         return max(0, len(part.tokens) - 1) if ends else 0
 
     def plan(self, part: Forward) -> Span:
-        """Return the span that a backend runs for ``part``; raises what :func:`span_of` raises."""
+        """Return the span that a backend runs for ``part``; raise the errors of :func:`span_of`."""
         self.joined = self.cache.joins(part)
         span, self._tentative = span_of(part, self.cache, self.sequence.tokens_for(part.model))
         return span
 
     def receive(self, part: Forward, result: SpanResult) -> None:
-        """Record the result of a forward that ran ``part``."""
+        """Record the result of a forward pass that ran ``part``."""
         history = self.sequence.tokens_for(part.model)
         self.cache.record(part, self._tentative, history, result.hidden)
         self.done += len(part.tokens)
@@ -133,8 +136,8 @@ class PendingForward:
         if whole or f.store is Store.COMMIT:
             drafted = f.tree.first(len(f.tree) - count) if count else f.tree
             self.sequence.scored(drafted, rows + count, share)
-        else:  # No forward of its own: further layers of rows that were counted, a look at some
-            # layer's attention, or the head alone.
+        else:  # It counts as no forward: further layers of rows that were counted, attention
+            # weights of some layer, or the LM head alone.
             self.sequence.rows += rows * share
         if self.owner is not self.sequence:  # The rows of forks count for their request.
             self.owner.rows += (rows + len(f.tree)) * share
@@ -166,7 +169,7 @@ def run_together(
     ran: Counter[KVCache],
     around: Callable[[Run], Results] | None = None,
 ) -> int:
-    """Run the given rows of all forwards in one packed forward, and record the results.
+    """Run the given rows of all forward passes in one packed forward, and record the results.
 
     Args:
         batch: forwards, each with the number of rows to run.
@@ -178,7 +181,7 @@ def run_together(
         1, or 0 if no forward could be run.
 
     Raises:
-        BackendLost: no request can continue, and the owner of the engine must know.
+        BackendLost: if no request can continue, and the owner of the engine must know.
     """
     planned: list[tuple[PendingForward, Forward, Span]] = []
     for pending, rows in batch:
@@ -215,7 +218,7 @@ def run_together(
 
 
 def _timed(backend: Backend, spans: Sequence[Span]) -> Results:
-    """Run the forward; return the result of each span, and the seconds."""
+    """Run the forward pass; return the result of each span, and the seconds."""
     started = time.perf_counter()
     try:
         results: Sequence[SpanResult | Exception] = backend.forward(spans)
@@ -238,9 +241,10 @@ class PendingApply:
     """A requested :class:`Apply`.
 
     Attributes:
-        owner: the sequence whose method made the request; the time counts as its other models'.
+        owner: the sequence whose method made the request; the time counts as time of its other
+            models.
         reply: the network's result; None before it was run.
-        error: why there will be no reply.
+        error: the exception because of which there will be no reply.
     """
 
     def __init__(self, asked: Apply, owner: LiveSequence) -> None:
@@ -262,7 +266,7 @@ MAX_CALLS = 4096
 
 
 class PendingOverlap:
-    """A requested :class:`Overlap`: the target's forward, and a generator that runs beside it.
+    """A requested :class:`Overlap`: a forward of the target, and a generator that runs meanwhile.
 
     Attributes:
         forward: the target's forward.
@@ -286,19 +290,19 @@ class PendingOverlap:
 
     @property
     def reply(self) -> tuple[Any, Any] | None:
-        """The forward's reply and the result of ``meanwhile``; None until both are there."""
+        """The forward's reply and the result of ``meanwhile``; None until both have arrived."""
         if self.side is not None or self.forward.reply is None:
             return None
         return self.forward.reply, self._result
 
     @property
     def ready(self) -> bool:
-        """Whether ``meanwhile`` can continue."""
+        """True if ``meanwhile`` can continue."""
         side = self.side
         return side is not None and (side.reply is not None or side.error is not None)
 
     def go_on(self) -> None:
-        """Resume ``meanwhile`` with the reply of its forward."""
+        """Resume ``meanwhile`` with the reply of its forward pass."""
         assert self.side is not None
         if self.side.error is not None:
             self._fail(self.side.error)
@@ -312,7 +316,7 @@ class PendingOverlap:
         self.side = None
         try:
             self._generator.close()
-        except Exception as error:  # It resists its end, or yields once more.
+        except Exception as error:  # It raises, or yields once more.
             return error
         return None
 
@@ -327,7 +331,7 @@ class PendingOverlap:
             self.side = self._ask(asked)
         except StopIteration as end:
             self._result, self.side = end.value, None
-        except Exception as error:  # The method's own code: it ends this request only.
+        except Exception as error:  # The method's own error ends only this request.
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -344,9 +348,10 @@ def run_sides(
     overlaps: Sequence[PendingOverlap], run: Callable[[list[PendingForward]], None],
     going: Callable[[], bool],
 ) -> None:  # fmt: skip
-    """Run the ``meanwhile`` generators while ``going()`` says that the target's forward runs.
+    """Run the ``meanwhile`` generators while ``going()`` returns True.
 
-    The next step continues generators that have not ended.
+    ``going()`` returns whether the target's forward pass still runs. The next step continues
+    generators that have not ended.
     """
     while going():
         asked = [overlap.side for overlap in overlaps if overlap.side is not None]

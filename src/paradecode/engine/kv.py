@@ -315,7 +315,7 @@ class KVCache:
 
     @property
     def regular(self) -> bool:
-        """Whether the cache holds all layers of committed tokens, and nothing else."""
+        """True if the cache holds all layers of the committed tokens, and nothing else."""
         return self.filled is None and not len(self.tentative)
 
     def fork(self) -> KVCache:

@@ -1,8 +1,8 @@
 """A live request: its method's generator, and the replies for which it waits.
 
-Three objects make up a request. :class:`~paradecode.engine.request.GenerationRequest` says what is
-wanted and never changes. :class:`~paradecode.engine.sequence.LiveSequence` holds the decoded
-tokens, their keys and values, and the stage of the request in ``state``. :class:`Live` holds the
+Three objects make up a request. :class:`~paradecode.engine.request.GenerationRequest` has the
+caller's values and never changes. :class:`~paradecode.engine.sequence.LiveSequence` has the decoded
+tokens, their keys and values, and the stage of the request in ``state``. :class:`Live` has the
 method's generator and its pending requests.
 """
 
@@ -70,7 +70,7 @@ class Live:
 
     @property
     def drafting(self) -> bool:
-        """Whether the request waits only for draft work, and not for the target."""
+        """True if the request waits only for draft work, and not for the target."""
         asked = self.forwards
         return bool(asked) and all(pending.drafts for pending in asked)
 
@@ -80,7 +80,7 @@ class Live:
 
     @property
     def beside(self) -> list[PendingOverlap]:
-        """The overlaps that may continue while a forward of the target runs."""
+        """The overlaps that may continue while a forward pass of the target runs."""
         if self._handoff is not None:  # A slow method would delay all others.
             return []
         return [overlap for overlap in self.overlaps if overlap.forward.reply is None]
@@ -98,7 +98,7 @@ class Live:
 
     @property
     def waits(self) -> bool:
-        """Whether the method is waiting inside a slow call."""
+        """True if the method is waiting inside a slow call."""
         return self._handoff is not None and self._handoff.waits
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class Live:
         self._resume(None)
 
     def advance(self) -> None:
-        """Resume the method if all its replies have arrived; raises a failed request's error."""
+        """Resume the method if all its replies have arrived; raise a failed request's error."""
         if self._handoff is not None and self._handoff.waits:
             self._handoff.go_on()
             return
@@ -181,7 +181,7 @@ class Live:
 
     @property
     def able(self) -> bool:
-        """Whether the method requests several steps and the backend can make them."""
+        """True if the method requests several steps and the backend can make them."""
         return self._steps is not None and self._steps.stepper is not None and not self.children
 
     def _may_step(self, asked: MultiStep) -> bool:
@@ -198,7 +198,7 @@ class Live:
         return False
 
     def leave_steps(self) -> None:
-        """Let the method make the steps from now on, and give it what the backend has learned."""
+        """Let the method make the steps from now on, and give it the backend's updated state."""
         if self._steps is not None and self._steps.entered:
             self._steps.leave()
 
@@ -218,7 +218,7 @@ class Live:
         return PendingForward(request, self.sequence, self._member(request.on or self.sequence))
 
     def _check_conflicts(self) -> None:
-        """Raise DecoderError if two concurrent forwards write to the same cache."""
+        """Raise DecoderError if two concurrent forward passes write to the same cache."""
         writers = [
             id(pending.cache)
             for pending in self.forwards
@@ -251,7 +251,7 @@ class Live:
     def _needed(self, parent: LiveSequence, count: int) -> int:
         """Return the most pages of a model that this request can hold with ``count`` more forks.
 
-        Full pages are shared. Every other page may become a page that only one sequence holds.
+        Full pages are shared. Every other page may become a page of one sequence alone.
         """
         family = [self.sequence, *self.children, *[parent] * count]
         most = 0

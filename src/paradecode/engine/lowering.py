@@ -1,4 +1,7 @@
-"""Translate a method's forward into a backend's span, and check it."""
+"""Translates a method's forward pass into a backend's span, and checks it.
+
+A row is one position in a forward: its token goes in, and keys, values and logits come out.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from paradecode.core.layers import halves, is_layer
 from paradecode.core.tree import EMPTY, ROOT, TokenTree
 from paradecode.engine.kv import KVCache, given_rows
 
-# Which cached slots, and which rows of the forward, each row sees. Only forwards that name slots,
-# or whose rows are neither plain text nor a chain, need this.
+# The cached slots and the rows that each row attends to. Only forwards that name slots, or whose
+# rows are neither plain text nor a chain, need this.
 
 
 def seen_slots(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
-    """Return int32 [V], the cached slots that the rows see; None means all committed slots.
+    """Return int32 [V], the cached slots that the rows attend to; None means all committed slots.
 
-    Rows that replace slots see the new content.
+    Rows that replace slots attend to the new content.
 
     Raises:
-        DecoderError: a slot of ``forward.visible`` is empty.
+        DecoderError: if a slot of ``forward.visible`` is empty.
     """
     named = forward.visible
     if named is not None and not cache.holds(named, forward.layers):
@@ -42,14 +45,14 @@ def seen_slots(forward: Forward, cache: KVCache) -> NDArray[np.int32] | None:
 def mask_of(
     forward: Forward, at: NDArray[np.int32], held: int, tentative: TokenTree
 ) -> NDArray[np.bool_]:
-    """Return which tentative slots and which new rows each row sees, bool [K + M, T + K + M].
+    """Return bool [K + M, T + K + M]: the tentative slots and new rows that each row attends to.
 
     Without a draft, T counts as 0.
 
     Args:
         at: int32 [K], positions of the ``tokens`` rows.
         held: T, the number of tentative rows in the cache.
-        tentative: the tree of all tentative rows, with the forward's tree at its end.
+        tentative: the tree of all tentative rows, with the forward pass's tree at its end.
     """
     count, drafted = len(at), len(forward.tree)
     rows, width = count + drafted, held if drafted else 0
@@ -65,7 +68,7 @@ def mask_of(
 def _among(
     attend: Attend | BlockCausal | NDArray[np.bool_], positions: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return which of the forward's ``tokens`` rows see one another, bool [K, K]."""
+    """Return bool [K, K]: True where a ``tokens`` row of the forward attends to another one."""
     count = len(positions)
     if isinstance(attend, BlockCausal):
         blocks = positions // attend.size
@@ -80,15 +83,15 @@ def _among(
 def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tuple[Span, TokenTree]:
     """Return the span that a backend runs for ``forward``, and the tentative rows after it.
 
-    This takes the pages that the forward will write. Nothing else of the cache changes before the
-    forward has succeeded and is recorded.
+    This takes the pages that the forward pass will write. Nothing else of the cache changes before
+    the forward has succeeded and is recorded.
 
     Args:
         history: int32 [n], the sequence's committed tokens.
 
     Raises:
-        DecoderError: the forward contradicts the sequence or the model.
-        CapacityError: no page is left.
+        DecoderError: if the forward contradicts the sequence or the model.
+        CapacityError: if no page is left.
     """
     tokens, tree = np.asarray(forward.tokens, np.int32), forward.tree
     count, drafted = len(tokens), len(tree.tokens)
@@ -152,7 +155,7 @@ def span_of(forward: Forward, cache: KVCache, history: NDArray[np.int32]) -> tup
     if cache.recalled is not None:
         states = cache.recalled.plan(forward, cache.length, slots, cache.marks)
     named = forward.visible is not None or isinstance(forward.store, Overwrite)
-    plain = not drafted or (tree.is_chain and not held)  # What the span's default says.
+    plain = not drafted or (tree.is_chain and not held)  # The span's default mask.
     causal = forward.attend is Attend.CAUSAL and plain
     wanted = forward.logits
     if wanted is None:  # The root, then the nodes.
@@ -213,7 +216,7 @@ def _check_tokens(
             )
     own = forward.store is Store.COMMIT and not given
     vocabulary = cache.backend.config.vocab_size
-    # The sequence's own tokens were checked when they became its own.
+    # The sequence's own tokens were checked when they were committed.
     drafted = forward.tree.tokens[: len(forward.tree) - given_rows(forward)]
     for ids in (_NONE if own else tokens, drafted):
         if len(ids) and not (ids.min() >= 0 and ids.max() < vocabulary):
@@ -250,7 +253,7 @@ def _slots(store: Store | Overwrite, cache: KVCache, start: int, count: int) -> 
 
 
 def _extended(forward: Forward, tentative: TokenTree) -> TokenTree:
-    """Return the tentative rows of the cache, followed by those of ``forward``."""
+    """Return the tentative rows of the cache, followed by the tree rows of ``forward``."""
     under, tree = forward.under, forward.tree
     if under is not None:
         if len(under) != len(tree):
@@ -266,10 +269,10 @@ _INDICES = ("tokens", "under", "places", "positions", "visible", "logits", "atte
 
 
 def checked(forward: Forward) -> Forward:
-    """Return the forward with its fields in the types that the engine relies on.
+    """Return the forward pass with its fields in the types that the engine relies on.
 
     Raises:
-        InvalidInput, DecoderError: a field has an unusable value.
+        InvalidInput, DecoderError: if a field has an unusable value.
     """
     parts: dict[str, Any] = {}
     for name in _INDICES:

@@ -22,23 +22,28 @@ from paradecode.engine.resources import AHEAD, Resources
 from paradecode.engine.sequence import LiveSequence
 
 SECONDS = 0.02
-"""Seconds after which a call begins no further step. A higher value makes new requests and
-cancellations wait longer."""
+"""Seconds after which a call begins no further step.
+
+A higher value makes new requests and cancellations wait longer.
+"""
 OVERHEAD = 2e-5, 3e-5, 2e-5
-"""Like :data:`paradecode.engine.cost.OVERHEAD`, for steps that the backend makes; estimated from
-batches of 1 to 64 sequences."""
+"""Seconds of a step outside of the forward pass, if the backend makes the step.
+
+The numbers are for the step itself, for each sequence, and for a sequence's draft. They were
+estimated from batches of 1 to 64 sequences.
+"""
 
 
 class PendingSteps:
-    """A request of a method for several steps, which the method repeats with the same object.
+    """A method's request for several steps. The method repeats it with the same object.
 
     Attributes:
         asked: the method's request.
         sequence: the sequence whose method made the request.
         stepper: the backend's object for this sequence; None if the backend cannot make the steps.
-        entered: whether the backend has the sequence's current tokens.
+        entered: True if the backend has the sequence's current tokens.
         reply: the reply to the method; None before it is known.
-        error: why there will be no reply.
+        error: the exception because of which there will be no reply.
     """
 
     def __init__(self, asked: MultiStep, sequence: LiveSequence, resources: Resources) -> None:
@@ -79,7 +84,7 @@ class PendingSteps:
         return cache.recalled.hold(cache.length, self._owned)
 
     def follow(self, steps: Sequence[CommittedStep], begun: float) -> None:
-        """Commit the steps, maybe none, of a call of the backend that began at ``begun``."""
+        """Commit the steps of a call of the backend that began at ``begun``; there may be none."""
         hidden: dict[int, NDArray[np.float32]] = {}
         if steps:
             self.sequence.follow(steps, begun)
@@ -95,7 +100,7 @@ class PendingSteps:
         self.reply = StepsMade(len(steps), hidden)
 
     def leave(self) -> None:
-        """Give the method what the backend has learned."""
+        """Give the method the state that the backend has updated."""
         assert self.stepper is not None
         self.entered = False
         self.stepper.leave()
@@ -111,8 +116,8 @@ def make_steps(
     requests end, because their progress is unknown.
 
     Args:
-        spare: owner -> draft rows that a step may have for the owner's sequences.
-        correction: corrects the load's curve by the times of the forwards.
+        spare: request owner -> draft rows that a step may have for the owner's sequences.
+        correction: corrects the load's curve by the times of the forward passes.
     """
     for pending in waiting:
         try:

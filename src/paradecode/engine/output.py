@@ -1,6 +1,6 @@
-"""The output of a request: its tokens and text, when it ends, and what callers receive.
+"""The output of a request: its tokens and text, its end, and the results for callers.
 
-:class:`Origins` records which forward decided each token, and the canvas after the output.
+:class:`Origins` records which forward pass decided each token, and the canvas after the output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paradecode.models.text_stream import NewTextStream, OutputText
 
 
 class Origins:
-    """Record which forward decided each token of one output, by following its trace.
+    """Records which forward pass decided each token of one output, by following its trace.
 
     Args:
         there: number of tokens with which a resumed output begins.
@@ -43,7 +43,7 @@ class Origins:
         """Read the new steps of the trace.
 
         Args:
-            tokens: number of tokens of the output. A failed commit may have added some that have no
+            tokens: number of tokens of the output. A failed commit may have added tokens without a
                 step.
             forward: number of the forward that decided tokens without a step.
         """
@@ -104,14 +104,14 @@ class LiveOutput:
     """The output of one request while it is decoded.
 
     Args:
-        request: what is wanted; its ``seed`` is set.
+        request: the request, with its ``seed`` set.
         config: configuration of the target.
         new_text: makes a detokeniser; without it the output has no text.
 
     Attributes:
         state: the stage of the request.
         finish_reason: why the output has ended; None while it continues.
-        error: what ended the request, if ``finish_reason`` is ``error``.
+        error: the exception that ended the request, if ``finish_reason`` is ``error``.
         logprobs: log-probabilities of tokens that callers have not taken, if they want any.
         trace: one entry for each commit.
         forwards, rows: number of the target's forwards for this request, and of their rows.
@@ -174,13 +174,13 @@ class LiveOutput:
         return self.state in _OVER
 
     def admit(self) -> None:
-        """Record that the method begins. An output that its resumed tokens ended stays finished."""
+        """Record that the method begins. If resumed tokens ended the output, it stays finished."""
         self.admitted = self._last_commit = time.perf_counter()
         if self.state is State.WAITING:
             self.state = State.RUNNING
 
     def scored(self, tree: TokenTree, tokens: int, share: float = 1.0) -> None:
-        """Count a target forward over ``tokens`` rows, and the draft that it scored.
+        """Count a target forward pass over ``tokens`` rows, and the draft that it scored.
 
         Args:
             share: the share of the layers that ran, from 0 to 1.
@@ -196,8 +196,8 @@ class LiveOutput:
     def take(self) -> list[Commit]:
         """Return the pieces of text and tokens that became certain since the last call, in order.
 
-        Together they are the new tokens and the new text. A forward has several pieces if another
-        forward decided the tokens between them, or if some of its text was held back.
+        Together they are the new tokens and the new text. A forward pass has several pieces if
+        another forward decided the tokens between them, or if some of its text was held back.
         """
         forwards, known = self._followed().forwards, self._taken
         tokens = self.tokens[self.prompt_length + known :].tolist()
@@ -256,7 +256,7 @@ class LiveOutput:
         self.text.finish()
 
     def _append(self, tokens: Sequence[int]) -> int:
-        """Append tokens up to the first that ends the output; return how many were appended."""
+        """Append tokens up to the first that ends the output; return their number."""
         matcher = self.sampler.matcher
         for count, token in enumerate(tokens, 1):
             if self._length == len(self._buffer):

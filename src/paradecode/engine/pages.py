@@ -1,7 +1,8 @@
 """The page pools of a model, and a sequence's page tables.
 
-Layers with the same sliding window have a pool of their own, and a table of their own in each
-sequence: a page that no row sees any more is freed for these layers alone.
+A page holds the keys and values of a fixed number of positions. Layers with the same sliding window
+have a pool of their own, and a table of their own in each sequence: a page that no row attends to
+any more is freed for these layers alone.
 """
 
 from __future__ import annotations
@@ -17,28 +18,33 @@ from paradecode.backends.interface import PAGE
 from paradecode.core.errors import CapacityError, DecoderError
 
 CHANGES = 8192
-"""Number of remembered changes of a pool's published pages. A reader that has missed more reads all
-keys; a higher number uses more memory."""
+"""Number of remembered changes of a pool's published pages.
+
+A reader that has missed more reads all keys; a higher number uses more memory.
+"""
 KEPT = 8
-"""The pool of a sliding window keeps at most one in so many of its pages for later requests, and at
-least two windows. A lower value uses more memory, and finds more prefixes again."""
+"""The pool of a sliding window keeps at most 1 / KEPT of its pages for later requests.
+
+It always keeps at least two windows. A lower value uses more memory, and finds more prefixes again.
+"""
 
 
 class PagePool:
     """The K/V pages of one model, for its layers with one sliding window.
 
     Every page is free, held (by one or more sequences), or idle. An idle page has no holder but is
-    published under a key, so that a later request with the same prefix can reuse it. When no page
-    is free, the oldest idle page is recycled.
+    published under a key, so that a later request with the same prefix can reuse it. If no page is
+    free, the oldest idle page is recycled.
 
     Args:
         count: number of pages.
         windows: the sliding windows of the model's layers, see
-            :func:`paradecode.backends.interface.windows_of`. This pool is the first one's.
-        most_idle: largest number of idle pages; None means any, or what a window sets.
+            :func:`paradecode.backends.interface.windows_of`. This pool is for the first one.
+        most_idle: largest number of idle pages. None means any number, or for a sliding window the
+            number that :data:`KEPT` gives.
 
     Attributes:
-        window: number of positions that a row sees; 0 means all.
+        window: number of positions that a row attends to; 0 means all.
         kinds: this pool, and a pool for each further window.
         changes: number of times that a key was published or removed.
     """
@@ -61,7 +67,7 @@ class PagePool:
 
     @property
     def available(self) -> int:
-        """Number of pages that can be taken now."""
+        """The number of pages that can be taken now."""
         return len(self._free) + len(self._idle)
 
     @property
@@ -70,11 +76,11 @@ class PagePool:
 
     @property
     def idle(self) -> int:
-        """Number of pages that only the prefix index keeps."""
+        """The number of pages that only the prefix cache uses."""
         return len(self._idle)
 
     def take(self) -> int:
-        """Take a page for one holder. Raises CapacityError if all pages are held."""
+        """Take a page for one holder; raise CapacityError if all pages are held."""
         if not self._free:
             if not self._idle:
                 raise CapacityError(f"all {self.count} K/V pages are in use; raise kv_tokens")
@@ -127,8 +133,8 @@ class PagePool:
         """Return how the published pages have changed after the first ``since`` changes.
 
         Returns:
-            Whether the lists hold all published keys, because ``since`` is None or too long ago;
-            the keys that are published; and the keys that are no longer published.
+            True if the lists have all published keys, because ``since`` is None or too long ago;
+                the keys that are published; and the keys that are no longer published.
         """
         old = self.changes - len(self._changes)
         if since is None or not old <= since <= self.changes:
@@ -157,7 +163,7 @@ class PagePool:
 
 
 def reach(page: int, window: int) -> int:
-    """Return the first page that a row at the start of ``page`` sees; a window of 0 sees all."""
+    """Return the first page that a row at the start of ``page`` attends to (window 0: page 0)."""
     return max(0, page * PAGE - window + 1) // PAGE if window else 0
 
 
@@ -165,7 +171,7 @@ class PageTable:
     """One sequence's pages for the layers with one sliding window.
 
     Attributes:
-        first: index of the first page that the sequence still has; those before it are gone.
+        first: index of the first page that the sequence still has; earlier pages were given back.
         pages: the pages from ``first`` on.
     """
 
@@ -174,15 +180,15 @@ class PageTable:
         self.pages: list[int] = []
 
     def own(self, touched: list[int], copy: Callable[[int, int], None]) -> None:
-        """Take or copy pages so that nobody shares the pages with the indices ``touched``.
+        """Take or copy pages so that no other table shares the pages with the indices ``touched``.
 
         Args:
             touched: ascending.
             copy: copies a page to another one.
 
         Raises:
-            DecoderError: a page is gone.
-            CapacityError: no page is left.
+            DecoderError: if a page was given back.
+            CapacityError: if no page is left.
         """
         if touched and touched[0] < self.first:
             raise DecoderError(
@@ -200,7 +206,7 @@ class PageTable:
                 self.pages[index - self.first] = fresh
 
     def publish(self, index: int, key: bytes) -> None:
-        """Offer the page with this index to later requests, unless it is gone."""
+        """Offer the page with this index to later requests, unless it was given back."""
         if index >= self.first:
             self.pool.publish(self.pages[index - self.first], key)
 
@@ -222,5 +228,5 @@ class PageTable:
         self.first = 0
 
     def physical(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the slots of the pool, page * PAGE + row, of a sequence's slots that it has."""
+        """Return the slots of the pool, page * PAGE + row, for slots that the sequence has."""
         return np.array(self.pages, np.int64)[slots // PAGE - self.first] * PAGE + slots % PAGE

@@ -1,4 +1,4 @@
-"""Read a prompt without continuing it, for scores of its tokens or candidates, or hidden states."""
+"""Decoders that read a prompt without continuing it, for scores of tokens or for hidden states."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from paradecode.engine.request import GenerationRequest, token_ids
 from paradecode.models.config import ModelConfig
 
 ROWS = 128
-"""Number of rows of one forward. Each row may have logits over the whole vocabulary, so a higher
-number takes more memory."""
+"""Number of rows of one forward pass.
+
+Each row may have logits over the whole vocabulary, so a higher number takes more memory.
+"""
 
 NOTHING = CanvasStep((), (), (), (), (0, 0), 0)
 Own = TypeVar("Own", bound="OneUse")
 
 
 class OneUse:
-    """A decoder that is its own factory: the object serves one request and keeps the results."""
+    """A decoder that is its own factory: the object serves one request and stores the results."""
 
     def __call__(self: Own) -> Own:
         return self
@@ -42,14 +44,14 @@ class PromptReader(OneUse):
     are not stored. Their keys and values do not change, so the results do not change either.
 
     Args:
-        top: number of best tokens to report beside each prompt token; None reports no scores.
+        top: number of best tokens to report besides each prompt token; None reports no scores.
         norm: float32 [hidden size], the gain of the model's final RMSNorm; given if hidden states
             are wanted.
         eps: epsilon of that norm.
 
     Attributes:
         logprobs: one entry for each prompt token except the first.
-        mean: float32 [hidden size], the mean of all rows' states after the final norm.
+        mean: float32 [hidden size], the mean of all rows' hidden states after the final norm.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class LastStateReader(OneUse):
     It commits no token. The object is its own factory.
 
     Args:
-        network: a network with one input, ``x``, which reads the state; None keeps the state
+        network: a network with one input, ``x``, which reads the state; None outputs the state
             itself.
 
     Attributes:
@@ -118,7 +120,7 @@ class LastStateReader(OneUse):
 def reading_request(
     config: ModelConfig, ids: Sequence[int], reader: Callable[[], Decoder], **settings: Any
 ) -> GenerationRequest:
-    """Make a request that only reads ``ids``; raises InvalidInput if the model is not causal."""
+    """Make a request that only reads ``ids``; raise InvalidInput if the model is not causal."""
     if not config.writes:
         raise InvalidInput("model", config.name, "prompts are read by autoregressive models")
     params = SamplingParams(max_tokens=1)
@@ -126,7 +128,7 @@ def reading_request(
 
 
 def unit_means(readers: Sequence[PromptReader]) -> NDArray[np.float32]:
-    """Return the mean states, each scaled to length 1: float32 [readers, hidden size].
+    """Return the mean hidden states, each scaled to length 1: float32 [readers, hidden size].
 
     Args:
         readers: at least one.
@@ -139,16 +141,17 @@ def unit_means(readers: Sequence[PromptReader]) -> NDArray[np.float32]:
 # A reader that scores many continuations of one context in the same forwards.
 
 MOST_TOKENS = 512
-"""Largest number of tokens of one candidate; all of its rows must fit into one forward."""
+"""Largest number of tokens of one candidate; all of its rows must fit into one forward pass."""
 
 
 class CandidateReader(OneUse):
-    """A decoder that scores candidates, which follow the request's prompt; it commits no token.
+    """A decoder that scores candidate continuations of the request's prompt; it commits no token.
 
     The prompt is the context and is read once. All candidates follow it at the same positions. A
-    candidate sees the context and its own earlier tokens, but no other candidate, so its scores
-    equal those of a separate forward. This is the packing of Uni-Encoder (Song et al. 2021, arXiv
-    2106.01263) for a causal model. No row of a candidate is stored. The object is its own factory.
+    candidate attends to the context and its own earlier tokens, but to no other candidate, so its
+    scores equal the scores of a separate forward pass. This is the packing of Uni-Encoder (Song et
+    al. 2021, arXiv 2106.01263) for a causal model. No row of a candidate is stored. The object is
+    its own factory.
 
     Args:
         candidates: int32 token ids of each candidate, at least one.

@@ -17,7 +17,7 @@ from paradecode.models.config import ModelConfig
 
 MOST_PRIORITY = 1 << 30
 MOST_NAME = 4096
-"""Largest number of characters of a salt or an owner."""
+"""Largest number of characters of a salt or of a request owner's name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +31,11 @@ class GenerationRequest:
         priority: among requests of one owner, a smaller number goes first; equal ones go in order
             of arrival.
         deadline: seconds from arrival after which the request ends with its output so far.
-        prediction: int32 [n], what the output will probably be, for methods that can use it.
+        prediction: int32 [n], the probable output, for methods that can use it.
         constraint: the set of allowed outputs, or None.
-        forks: number of forks that its method keeps at a time. Their pages are reserved at
-            admission; such a request has no slots for drafts.
-        writes: whether tokens follow the prompt; a prompt that is only read may fill the context.
+        forks: number of forks that its method has at a time. Their pages are reserved at admission;
+            such a request has no slots for drafts.
+        writes: True if tokens follow the prompt; a prompt that is only read may fill the context.
         salt: only requests with the same salt share prompts in the prefix cache.
         resume: token ids with which the output begins, decoded earlier with the same seed.
         owner: name of the tenant who makes the request; "" means the salt. Owners take turns and
@@ -62,7 +62,7 @@ class GenerationRequest:
         """Raise InvalidInput if a model of this configuration cannot serve the request.
 
         Args:
-            has_text: whether the engine can decode texts, and not token ids only.
+            has_text: True if the engine can decode texts, and not token ids only.
         """
         prompt = np.asarray(self.prompt)
         if prompt.ndim != 1 or prompt.dtype.kind not in "iu" or len(prompt) == 0:
@@ -99,7 +99,7 @@ class GenerationRequest:
 
 
 def _encodable(name: str, value: object) -> None:
-    """Raise InvalidInput if a value is not a text, or holds half of a character."""
+    """Raise InvalidInput if a value is not a text, or contains half of a character."""
     given = text(MOST_NAME)(name, value)
     try:
         given.encode()
@@ -110,7 +110,7 @@ def _encodable(name: str, value: object) -> None:
 def token_ids(
     ids: Sequence[int], field: str = "prompt", vocab_size: int = 1 << 31
 ) -> NDArray[np.int32]:
-    """Return at least one token id as int32 [n]; raises InvalidInput for anything else."""
+    """Return at least one token id as int32 [n]; raise InvalidInput for anything else."""
     if not len(ids) or not all(map(is_whole, ids)):
         raise InvalidInput(field, ids, "give a text or a list of at least one token id")
     if max(ids) >= vocab_size or min(ids) < 0:

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from paradecode.models.weights import Weights
 
 AHEAD = 64
-"""Number of tokens after a draft for which a call of several steps takes pages; a higher one does
-so less often."""
+"""Number of tokens after a draft for which a call of several steps takes pages.
+
+A higher number takes pages less often.
+"""
 MOST_HEADS = 4
-"""Number of draft heads that stay in memory; when there are more, the oldest is dropped."""
+"""Number of draft heads that stay in memory. If there are more, the oldest is dropped."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,13 @@ class Limits:
 
     Attributes:
         batch: largest number of sequences that run at the same time.
-        step_tokens: largest number of rows of one packed forward; longer prompts are split.
+        step_tokens: largest number of rows of one packed forward pass; longer prompts are split.
         kv_tokens: K/V slots of each model, for all sequences and the prefix cache together.
         draft_tokens: slots reserved for the tentative rows of each running sequence.
-        learned_bytes: largest size of everything that methods have learned from all tenants, and of
-            the states that they keep for draft heads, in bytes. The states are dropped first.
-        prefix_cache: whether prompts reuse the K/V of earlier requests.
+        learned_bytes: largest size in bytes of all data that methods learned from all tenants,
+            together with the hidden states that methods store for draft heads. The hidden states
+            are dropped first.
+        prefix_cache: True if prompts reuse the keys and values of earlier requests.
     """
 
     batch: int = checked(whole(1, 4096), 64)
@@ -67,25 +70,25 @@ class Resources:
     """The models with their pages, and data that is measured or learned across requests.
 
     Args:
-        curve: measured cost of a target forward here; without it methods verify all that they
+        curve: measured cost of a target forward pass here; without it methods verify all that they
             draft.
-        measured: whether to load the cost curve of each model, or measure it if none is saved. The
+        measured: True loads the cost curve of each model, or measures it if none is saved. The
             target's curve is then corrected while the engine runs.
 
     Attributes:
-        models: backends by name; ``target`` is the one whose distribution the output follows.
+        models: backends by name; the output follows the distribution of ``target``.
         limits: sizes fixed at the start.
         new_text: makes a detokeniser for one output; without it there is no text and no stop text.
-        vocabularies: vocabularies of the models whose tokens are not the target's.
+        vocabularies: vocabularies of the models whose tokens differ from the target's.
         weights: the target's weights, for draft heads that share its embedding or its LM head.
         heads: the backend that runs draft heads; None means the target's.
-        apart: whether the models have threads of their own, so that two can run at the same time.
+        apart: True if the models have threads of their own, so that two can run at the same time.
         config: configuration of the target.
         pools: the pages of each model; windows of its layers have further pools (``kinds``).
-        states: pools of records and states of the models whose layers keep a state.
+        states: pools of records and states of the models with recurrent layers.
         load: the sequences and rows of the current steps, and their costs.
-        correction: corrects the target's cost curve by measured forwards; None leaves it as it is.
-        stores: what methods have learned from each tenant's requests.
+        correction: corrects the target's cost curve by measured forwards; None corrects nothing.
+        stores: data that methods have learned from each tenant's requests.
     """
 
     models: Mapping[str, Backend]
@@ -123,7 +126,7 @@ class Resources:
 
     @property
     def unreserved(self) -> int:
-        """Number of pages of each model that no running request has reserved."""
+        """The number of pages of each model that no running request has reserved."""
         return self.pools[TARGET].count - self._reserved
 
     def reserve(self, pages: int) -> None:
@@ -134,7 +137,7 @@ class Resources:
         """Reserve further pages for the forks of a running request.
 
         Raises:
-            CapacityError: too few pages are left.
+            CapacityError: if too few pages are left.
         """
         if pages > self.unreserved:
             raise CapacityError(
@@ -150,17 +153,17 @@ class Resources:
 
     @property
     def longest(self) -> int:
-        """The largest number of K/V slots that one request can have; sliding windows set none."""
+        """The most K/V slots that one request can have; sliding windows do not bound it."""
         counts = [pool.count for name, pool in self.pools.items() if not self._most_pages(name)]
         return min(counts, default=1 << 32) * PAGE
 
     def _most_pages(self, model: str) -> int:
-        """Return how many pages of a request sliding windows leave; 0 if some layer sees all."""
+        """Return the most pages of a request under sliding windows; 0 if they do not bound it."""
         window = self.pools[model].window
         if not window or not slides(self.models[model].config):
             return 0
         rows = max(self.limits.step_tokens, AHEAD) + self.limits.draft_tokens
-        return -(-(window + rows) // PAGE) + 3  # Two are cut by the ends, one is for copies.
+        return -(-(window + rows) // PAGE) + 3  # Two partial pages, and one for copies.
 
     def whole_pages(self, request: GenerationRequest) -> int:
         """Return the number of pages for all tokens of a request.
@@ -173,11 +176,11 @@ class Resources:
         return -(-(end + self.scratch_for(request)) // PAGE) + 1
 
     def scratch_for(self, request: GenerationRequest) -> int:
-        """Return the number of slots for the draft rows of a request; 0 if it keeps forks."""
+        """Return the number of slots for the draft rows of a request; 0 if its method forks."""
         return 0 if request.forks else self.limits.draft_tokens
 
     def head(self, path: str, vocabulary: int, dtype: str, model: str = TARGET) -> Head:
-        """Return a draft head, which is read and packed at the first call; raises InvalidModel."""
+        """Return a draft head, which is read and packed at the first call; raise InvalidModel."""
         found = self._heads.get(key := (path, vocabulary, dtype, model))
         if found is None:
             from paradecode.models.heads import build_head, read_head
@@ -198,7 +201,7 @@ class Resources:
         return found
 
     def open_cache(self, model: str, request: GenerationRequest) -> KVCache:
-        """Make an empty cache of one model; raises InvalidInput if the model was not loaded."""
+        """Make an empty cache of one model; raise InvalidInput if the model was not loaded."""
         if model not in self.models:
             raise InvalidInput(f"{model}_model", None, "load one: the method needs it")
         cache = KVCache(

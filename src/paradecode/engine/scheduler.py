@@ -1,4 +1,8 @@
-"""Decide which requests are admitted, and which rows run in the next forward."""
+"""Decides which requests are admitted, and which rows run in the next forward pass.
+
+Each request has an owner (``request.owner``), such as a tenant. Owners take turns. A row is one
+position in a forward.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +25,33 @@ PATIENT_SHARE = 4
 """Prompts that have waited :data:`PATIENCE` steps share 1 / PATIENT_SHARE of a step's rows."""
 
 SHORT = 8
-"""Largest number of uncached rows that count as a running sequence; more rows are a prompt. A draft
-model has a few such rows after a whole draft was accepted, because it has not read its last tokens.
+"""Largest number of uncached rows of a running sequence; more rows are a prompt.
+
+A draft model has a few such rows after a whole draft was accepted, because it has not read its last
+tokens.
 """
 
 SLOWER = 1.15
-"""How many times as long a step may take as a step with only the rows of the owner who has the
-fewest. A higher factor gives more rows to the other owners, and makes that owner wait longer."""
+"""The longest step with several request owners, as a multiple of the step with one owner alone.
+
+The one owner is the owner with the fewest rows. A higher factor gives more rows to the other
+owners, and makes that owner wait longer.
+"""
 
 KEPT_FREE = 8
-"""One named owner leaves 1 / KEPT_FREE of the batch and of the memory to others."""
+"""One named request owner leaves 1 / KEPT_FREE of the batch and of the memory to others."""
 
 PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
-"""Weights of a prompt token and of an output token when tenants take turns, from the paper of
-:class:`Queue`."""
+"""Weights of a prompt token and of an output token when request owners take turns.
+
+They are from the paper of :class:`Queue`.
+"""
 
 MAX_TENANTS = 4096
 
 
 class Waiting(Protocol):
-    """A request as the queue sees it."""
+    """Interface: the attributes of a request that the queue reads."""
 
     request: GenerationRequest
     sequence: LiveSequence
@@ -53,8 +64,8 @@ class Queue(Generic[Item]):
     """Requests that wait for admission, ordered by owner, then by priority, then by arrival.
 
     Owners take turns by the tokens that they have received so far, as in the virtual token counter
-    (Sheng et al. 2024, arXiv 2401.00588): the least served owner is next. An owner who returns
-    after a pause starts level with the waiting owners, without credit for the pause.
+    (Sheng et al. 2024, arXiv 2401.00588): the owner who received the fewest is next. An owner who
+    returns after a pause starts level with the waiting owners, without credit for the pause.
 
     Attributes:
         size: number of waiting requests.
@@ -109,12 +120,12 @@ class Queue(Generic[Item]):
         self._left(live)
 
     def of(self, owner: str) -> int:
-        """Return the number of an owner's waiting requests."""
+        """Return the number of waiting requests of one request owner."""
         return len(self._waiting.get(owner, ()))
 
     @property
     def owners(self) -> int:
-        """Number of owners with a waiting request."""
+        """The number of request owners (``request.owner``) that have a waiting request."""
         return len(self._waiting)
 
     def remove(self, live: Item) -> None:
@@ -140,10 +151,17 @@ Seconds = Callable[[int, int], float]
 
 
 def room_for(owners: int, least: int, contexts: Sequence[int], budget: int, cost: Seconds) -> int:
-    """Return how many rows a step may have for ``owners`` owners, who each need ``least`` or more.
+    """Return the number of rows that a step may have for several request owners.
 
     The step may take at most :data:`SLOWER` times as long as ``least`` rows alone. But every owner
     gets ``least`` rows in any case, within the budget.
+
+    Args:
+        owners: number of request owners with rows in the step.
+        least: number of rows of the owner with the fewest.
+        contexts: number of cached tokens of each sequence.
+        budget: the most rows of a step.
+        cost: seconds of a step.
     """
     equal, longest = min(owners * least, budget), max(contexts)
     within = SLOWER * cost(least, min(contexts))
@@ -152,7 +170,7 @@ def room_for(owners: int, least: int, contexts: Sequence[int], budget: int, cost
 
 
 def spare_rows(sequences: Sequence[LiveSequence], budget: int, cost: Seconds) -> dict[str, int]:
-    """Return owner -> draft rows that the owner's sequences may have beside one token each.
+    """Return request owner -> draft rows that its sequences may have besides one token each.
 
     A negative number means that the sequences exceed their share even without a draft;
     :func:`shared_out` then decides.
@@ -176,13 +194,13 @@ def spare_rows(sequences: Sequence[LiveSequence], budget: int, cost: Seconds) ->
 def shared_out(
     calls: Sequence[PendingForward], budget: int, least: int, cost: Seconds, debts: dict[str, int]
 ) -> list[tuple[PendingForward, int]]:
-    """Choose the forwards that run now and how many rows of each: first by owner, then by forward.
+    """Choose the forward passes that run now and their rows: first by owner, then by forward.
 
     An owner with few rows does not wait for the many rows of another owner (:func:`room_for`). The
     rows that the smallest owner leaves are divided equally. A forward that cannot be split may be
     larger than its owner's share. The owner then skips steps until the difference is made up, as in
     deficit round robin (Shreedhar and Varghese 1995), but with a debt instead of savings. If the
-    rows do not suffice for all owners, those who have waited for the most steps go first.
+    rows do not suffice for all owners, the owners who have waited for the most steps go first.
 
     Args:
         calls: the requested forwards.
@@ -221,11 +239,11 @@ def shared_out(
 
 
 def share_out(calls: Iterable[PendingForward], budget: int) -> list[tuple[PendingForward, int]]:
-    """Choose the forwards that run now and how many rows of each (SARATHI, arXiv 2308.16369).
+    """Choose the forwards that run now and the number of rows of each (SARATHI, arXiv 2308.16369).
 
     Steps of running sequences (a token, a draft to verify, a block of a canvas) come first and are
     never split, because they have few rows and a caller waits for each. The rest of the budget goes
-    to prompts, which can be split. At least one forward always runs. No forward waits forever:
+    to prompts, which can be split. At least one forward pass always runs. No forward waits forever:
     steps that were left out go first the next time, and prompts that waited long get a share of the
     budget before the steps.
     """

@@ -1,6 +1,6 @@
-"""A live request as its decoder sees it: its caches, its forks, and its commits.
+"""A live request for its decoder: its caches, its forks, and its commits.
 
-:class:`Translation` holds a sequence's tokens in the ids of a model with another vocabulary.
+:class:`Translation` stores a sequence's tokens in the ids of a model with another vocabulary.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Translation:
         return self._tokens
 
     def length(self, tokens: NDArray[np.int32]) -> int:
-        """Return how many tokens of the other model ``tokens`` become."""
+        """Return the number of tokens of the other model that ``tokens`` become."""
         starts = self.vocabulary.starts
         return int((starts[tokens + 1] - starts[tokens]).sum())
 
@@ -221,7 +221,7 @@ class LiveSequence(LiveOutput):
         return self.tokens if translation is None else translation.follow(self.tokens)
 
     def _spelled(self, model: str, tokens: NDArray[np.int32]) -> int:
-        """Return how many of a model's tokens the given tokens become."""
+        """Return the number of a model's tokens that the given target tokens become."""
         translation = self._translations.get(model)
         return len(tokens) if translation is None else translation.length(tokens)
 
@@ -234,7 +234,7 @@ class LiveSequence(LiveOutput):
         if self._root is not None:
             return self._root._learned()
         if self._stores is None:
-            if self.state is State.RELEASED:  # It would never leave new stores.
+            if self.state is State.RELEASED:  # It could not leave new stores.
                 return {}
             self._stores = self._resources.stores.of(self._request.salt, self.owner)
         return self._stores
@@ -273,7 +273,7 @@ class LiveSequence(LiveOutput):
 
     @property
     def simple(self) -> bool:
-        """Whether the backend alone can decide on the tokens and on the end of the output.
+        """True if the backend alone can decide on the tokens and on the end of the output.
 
         Only a token or the length may end the output. The request may ask for log-probabilities of
         its own output tokens but of no others, and it may have ``min_tokens``.
@@ -283,9 +283,9 @@ class LiveSequence(LiveOutput):
 
     @property
     def regular(self) -> bool:
-        """Whether the next steps are plain forwards of the target, without processors.
+        """True if the next steps are plain target forwards without penalties, bans or biases.
 
-        Other models may have read some of the text, but hold no undecided draft.
+        Other models may have read some of the text, but have no undecided draft.
         """
         cache = self.caches.get(TARGET)
         return (

@@ -1,10 +1,10 @@
-"""Delay signals such as Ctrl-C until an operation of the engine has ended."""
+"""Delays signals such as Ctrl-C until an operation of the engine has ended."""
 
 from __future__ import annotations
 
 import signal
 
-# The functions that the module `signal` wraps; its enumerations would cost 9 us more a step.
+# The functions that the module `signal` wraps; its enumerations would cost 9 us more per step.
 from _signal import getsignal as get_handler  # type: ignore[import-not-found]
 from _signal import signal as set_handler
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Operated(Protocol):
     """An object with uninterrupted operations.
 
     Attributes:
-        inside: whether an operation is running.
+        inside: True while an operation is running.
     """
 
     inside: bool
@@ -32,7 +32,7 @@ class Operated(Protocol):
 
 
 class delayed_signals:
-    """Delay Ctrl-C and other signals whose handlers may raise until the end of the block.
+    """Delays Ctrl-C and other signals whose handlers may raise until the end of the block.
 
     Python could otherwise raise between any two instructions: data would be half written, and
     tokens that the backend has made would be lost. Signals interrupt only the main thread.
@@ -47,7 +47,7 @@ class delayed_signals:
             return
         for number in SIGNALS:
             handler = get_handler(number)
-            if callable(handler):  # Else it is of another language, or ends the process.
+            if callable(handler):  # Others are not Python, or end the process.
                 self.handlers.append((number, handler))
                 set_handler(number, self._catch)
 

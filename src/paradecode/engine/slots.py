@@ -1,4 +1,4 @@
-"""Record which slots of a cache hold keys and values, and for which layers."""
+"""Records which slots of a cache have keys and values, and for which layers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _rows(layers: Layers | None, count: int) -> NDArray[np.intp]:
 
 
 class StoredSlots:
-    """The slots of one cache that hold keys and values. Common queries do not read all slots.
+    """The slots of one cache that have keys and values. Common queries do not read all slots.
 
     Args:
         layers: number of layers of the model.
         capacity: number of slots.
-        count: number of leading slots that hold keys and values of all layers at first.
+        count: number of leading slots that have keys and values of all layers at first.
 
     Attributes:
         end: every slot from this one on is empty.
@@ -87,7 +87,7 @@ class StoredSlots:
         start = int(known.min(initial=count))
         if start >= count:
             return True
-        if not self._held[rows, start].all():  # A known gap is not looked at again and again.
+        if not self._held[rows, start].all():  # A known gap is not searched again.
             return False
         part = self._held[rows, start:count]
         lead = np.where(part.all(axis=1), count, start + part.argmin(axis=1))

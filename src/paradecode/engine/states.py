@@ -157,7 +157,7 @@ class SequenceStates:
 
     @property
     def owns_slots(self) -> bool:
-        """Whether nobody shares the slots that :meth:`hold` has given."""
+        """True if nobody shares the slots that :meth:`hold` has given."""
         return all(map(self.pools.states.writable, self._own_slots))
 
     def follow(self, base: int, slot: int) -> None:

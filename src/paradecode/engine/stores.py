@@ -1,4 +1,4 @@
-"""Stores of what methods have learned from each tenant's requests, with a limit on the bytes."""
+"""Stores of data that methods have learned from each tenant's requests, with a limit on bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 Place = tuple[str, str]
 """Owner and salt of a tenant."""
 ALL, SAVING = 0, 1
-"""Which stores to forget: all stores, or only stores that save work."""
+"""The stores that may be forgotten: all stores, or only stores that save work."""
 SMALL = 4096
 """Bytes that count for a store without an ``nbytes``, and for each salt."""
 
@@ -17,9 +17,9 @@ SMALL = 4096
 class LearnedStores:
     """The shared stores of every salt.
 
-    When all stores together are too large, the owner with the most bytes loses stores of the salt
-    that was unused longest. Stores that only save work go first, of all owners, and then stores of
-    learned data. The salt in use loses its oldest stores one by one, and keeps the newest.
+    If all stores together are too large, the owner with the most bytes loses stores of the salt
+    that was unused longest. Stores that only save work go first, from all owners, and then stores
+    of learned data. The salt in use loses its oldest stores one by one, but never its newest.
 
     Sizes of unused salts are remembered, so that thousands of them cost a request little.
 
@@ -36,7 +36,7 @@ class LearnedStores:
         self._total = 0
 
     def of(self, salt: str, owner: str) -> dict[str, Any]:
-        """Return the stores of a salt; the caller calls :meth:`left` when it is done with them."""
+        """Return the stores of a salt. The caller calls :meth:`left` at the end of their use."""
         place = owner, salt
         stores = self._stores.setdefault(place, {})
         self._stores.move_to_end(place)
@@ -82,7 +82,7 @@ class LearnedStores:
                 if place != asking:
                     self._forget(place, kind)
                 elif not self._forget_oldest(place, kind):
-                    spared = self._sizes[place][kind]  # It stays, and others give up memory.
+                    spared = self._sizes[place][kind]  # It stays; others lose stores.
                     owned[place[0]] -= spared
             owned[asking[0]] += spared
 

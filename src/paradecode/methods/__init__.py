@@ -1,4 +1,4 @@
-"""Decoding methods. They import the core only: a decoder never sees a model, a batch or a device.
+"""Decoding methods. They import only ``core``: a decoder knows no model, no batch and no device.
 
 The package itself can be called: ``paradecode.methods()`` returns a table of all methods.
 """
@@ -13,11 +13,11 @@ from paradecode.core.result_table import ResultTable
 
 class _Methods(ModuleType):
     def __call__(self) -> ResultTable:
-        """Return a table of all methods: name, family, guarantee, what each needs, and summary.
+        """Return a table with the name, family, guarantee, needs and summary of every method.
 
-        It lists built-in and installed methods. ``needs`` is empty for a method that works at once;
-        such methods come first in their family. Otherwise it names a draft model, or what must be
-        trained or found first.
+        The table lists built-in and installed methods. ``needs`` names a draft model, or what must
+        be trained or found first. It is empty for a method that works at once; such methods come
+        first in their family.
         """
         from paradecode.methods.specs import methods
 

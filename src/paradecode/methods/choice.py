@@ -1,4 +1,4 @@
-"""Choose the method that a caller named: by its name, in vLLM's form, or with a tuned profile."""
+"""Choose the method that a caller asked for: by name, in vLLM's form, or with a tuned profile."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Profile:
     Attributes:
         decoder: spec of the method.
         model: name of the model for which it was tuned.
-        record: the whole file, including how the method was found and what was measured.
+        record: the whole file, including the search and its measurements.
     """
 
     decoder: str
@@ -40,10 +40,10 @@ class Profile:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Profile:
-        """Read a profile.
+        """Read a profile from a file.
 
         Raises:
-            InvalidInput: if it cannot be read, is no profile, or names a method that is not here.
+            InvalidInput: if the file cannot be read, is no profile, or names an unknown method.
         """
         record = json_object(Path(path), "profile", MAX_BYTES)
         if record.get("schema") != SCHEMA:
@@ -59,10 +59,11 @@ AUTO = "auto"
 """The name that stands for the default method of the model's family."""
 DEFAULT_DECODERS = {"autoregressive": "prompt-lookup", "diffusion": "threshold"}
 PLAIN_DECODERS = {"autoregressive": "greedy", "diffusion": "static"}
-"""Family -> its plain method, which decodes one token a forward and is the baseline for others."""
+"""Family -> its plain method, which decodes one token per forward and is the baseline for others.
+"""
 
 Decoder = str | Mapping[str, Any] | Spec | None
-"""A method as callers write it; None means plain decoding."""
+"""A method in the forms that callers may give; None means plain decoding."""
 
 
 def choose(
@@ -71,15 +72,15 @@ def choose(
     profile: str | PathLike[str] | None = None,
     spelled: Callable[[str], str] = str,
 ) -> Spec | Profile | str | None:
-    """Return the caller's choice; :data:`AUTO` and None (plain decoding) stay as they are.
+    """Return the method that a caller chose, or :data:`AUTO` or None (plain decoding) unchanged.
 
-    They stay because they depend on the model's family, which is not known here.
+    AUTO and None depend on the model's family, which is not known here.
 
     Args:
-        spelled: name of a setting -> how the caller writes that name, for errors.
+        spelled: maps the name of a setting to the name that the caller uses for it, for errors.
 
     Raises:
-        InvalidInput: two of the three settings were given, or the one is not understood.
+        InvalidInput: if two of the three settings are given, or one is not understood.
     """
     name, config = spelled("decoder"), spelled("speculative_config")
     if profile is not None:
@@ -94,7 +95,7 @@ def choose(
 
 
 def _configured(config: str | Mapping[str, Any]) -> Spec:
-    """Read a method in vLLM's form, in which ``model`` may also be the folder of a draft head."""
+    """Return the method of a vLLM config, whose ``model`` may be the folder of a draft head."""
     if isinstance(config, str) and config.lstrip().startswith("{"):
         name, given = name_and_settings(config)
     elif isinstance(config, Mapping):
@@ -114,7 +115,7 @@ def spec_for(decoder: Decoder, model: str, families: Sequence[str], own: str = "
     Args:
         model: the model's name.
         families: families of methods that can decode the model, the preferred one first.
-        own: the method for ``auto`` where it is not the family's default; empty for the default.
+        own: the model's own method for ``auto``; empty takes the default of its family.
     """
     if not families:
         raise InvalidInput("model", model, "it is not causal, and has no mask token")
@@ -133,7 +134,7 @@ def spec_for(decoder: Decoder, model: str, families: Sequence[str], own: str = "
 
 
 def check_draft_model(decoder: Spec, loaded: str | None) -> None:
-    """Raise InvalidInput if a method needs a draft model that is not the one loaded."""
+    """Raise InvalidInput if a method needs a draft model other than the loaded one."""
     if DRAFT in decoder.method.models and loaded is None:
         fix = f"{decoder.method.name} drafts with a smaller model: name it, or give its file"
         raise InvalidInput("draft_model", None, fix)
@@ -143,9 +144,9 @@ def check_draft_model(decoder: Spec, loaded: str | None) -> None:
 
 
 def with_settings(decoder: Spec, rest: dict[str, Any]) -> Spec:
-    """Move the entries of ``rest`` that are settings of the method into it; return the new spec.
+    """Move the settings of the method from ``rest`` into its spec, and return the new spec.
 
-    Moved entries are removed from ``rest``. LLaDA's scripts call ``generate(steps=...)``.
+    This serves calls such as ``generate(steps=...)`` in LLaDA's scripts.
     """
     method = decoder.method
     known = {*(entry.name for entry in method.parameters), *method.names} - {"model"}

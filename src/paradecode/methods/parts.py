@@ -1,7 +1,7 @@
 """The registry of the parts of methods, by kind and name, with their guarantees and settings.
 
-A part is a dataclass that a decorator adds to the registry. Kinds are ``method``, ``drafter``,
-``budget``, ``verifier``, ``schedule``, ``policy``, ``blocks`` and ``cache``.
+A part is a dataclass that a decorator adds to the registry. Its kind is ``method``, ``drafter``,
+``budget``, ``verifier``, ``schedule``, ``policy``, ``blocks`` or ``cache``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def part(default: str, kind: str, help: str) -> Any:
 def text(reads: Callable[[str], Any], help: str) -> Any:
     """Declare a setting whose value is a text, empty by default.
 
-    ``reads`` parses the text, and raises ValueError for a text that it does not understand.
+    ``reads`` parses the text, and raises ValueError for a malformed text.
     """
     return field(default="", metadata={"reads": reads, "help": help})
 
@@ -73,9 +73,12 @@ Class = TypeVar("Class", bound=type)
 class Parameter:
     """One setting of a part: its default, its bounds (numbers) or choices (texts), and its help.
 
-    A ``local`` setting names a file of this machine: code and command lines may set it, but a
-    server must not take it from a request. ``kind`` is set where the value names a part with
-    settings of its own. ``reads`` parses a text of a special form, or raises ValueError.
+    Attributes:
+        local: True for the path of a file on this machine. Code and command lines may set it, but a
+            server must not take it from a request.
+        kind: kind of the part that the value names, with settings of its own; None for other
+            values.
+        reads: parses a text of a special form, or raises ValueError.
     """
 
     name: str
@@ -129,11 +132,11 @@ class Part:
 
     Attributes:
         kind, name: unique as a pair; ``name`` is what users write.
-        guarantee: see :data:`paradecode.core.decoder.Guarantee`; a method that uses this part has
+        guarantee: see :data:`paradecode.core.decoder.Guarantee`. A method that uses this part has
             no stronger guarantee.
         training: what must be trained first, or ``none``.
-        paper, arxiv, url: the publication that describes it.
-        parameters: its settings.
+        paper, arxiv, url: the publication that describes the part.
+        parameters: the part's settings.
         aliases: the part's names in other engines.
         names: a setting's name in other engines -> its name here.
         build: function from keyword settings to the part.
@@ -178,7 +181,8 @@ _ALIASES: dict[tuple[str, str], str] = {}
 def register(part: Part) -> None:
     """Add a part to the registry; the same class may be registered again.
 
-    Raise InvalidInput if another part of this kind has the name.
+    Raises:
+        InvalidInput: if another part of this kind has the name.
     """
     table = TABLE.setdefault(part.kind, {})
     before = table.get(part.name)
@@ -190,7 +194,7 @@ def register(part: Part) -> None:
 
 
 def as_dataclass(cls: Class) -> Class:
-    """Make the class a dataclass unless it is one already, and return it."""
+    """Make ``cls`` a dataclass if it is none yet, and return it."""
     if "__dataclass_fields__" not in vars(cls):
         dataclass(eq=False)(cls)  # It changes the class and returns the same one.
     return cls
@@ -227,7 +231,7 @@ def method(
     """Return a class decorator that registers a dataclass as the method ``name``.
 
     Args:
-        schedule: whether the method runs a draft model and the target at the same time.
+        schedule: True if the method runs a draft model and the target at the same time.
         kind: kind under which the class is registered as well, such as ``drafter``.
         shared: settings of the loop that runs the method; they follow the method's own settings.
         loop: function that makes a decoder from an object of the class and the loop's settings.
@@ -258,7 +262,7 @@ def method(
 def known(kind: str) -> Mapping[str, Part]:
     """Return name -> part for all parts of a kind, sorted by name.
 
-    They are built in, registered by the program, or installed by another package.
+    Parts are built in, registered by the program, or installed by another package.
     """
     _load()
     table = TABLE.get(kind, {})
@@ -278,7 +282,7 @@ def find(kind: str, name: str) -> Part | None:
 
 
 def near(kind: str, name: str) -> str:
-    """Return the fix for an unknown name: similar names, and the command that lists all names."""
+    """Return the hint for an unknown name: similar names, and the command that lists all names."""
     aliases = (alias for of, alias in _ALIASES if of == kind and "_" not in alias)
     return meant(name, [*known(kind), *aliases], f"use one of {LISTED}")
 
@@ -291,7 +295,7 @@ def read(kind: str, where: str, text: Any, trusted: bool = True) -> tuple[Part, 
         trusted: see :meth:`Parameter.check`.
 
     Raises:
-        InvalidInput: naming ``where``, for an unknown part or a wrong setting.
+        InvalidInput: if the part is unknown or a setting is wrong; the error names ``where``.
     """
     name, given = name_and_settings(text) if isinstance(text, str) and text.strip() else ("", {})
     found = find(kind, name)
@@ -312,7 +316,7 @@ def checked(
     """Check a part's settings, given by names or aliases; return them under their own names.
 
     Raises:
-        InvalidInput: for a setting that is unknown, has a wrong value, or is given under two names.
+        InvalidInput: if a setting is unknown, has a wrong value, or is given under two names.
     """
     entries = {entry.name: entry for entry in part.parameters}
     settings = {}

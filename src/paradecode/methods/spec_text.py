@@ -1,4 +1,4 @@
-"""Parse specs of methods: texts ``name(key=value, ...)`` or JSON objects."""
+"""Parse method specs, which are texts ``name(key=value, ...)`` or JSON objects."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from paradecode.core.errors import InvalidInput
 
 LISTED = "those that `paradecode methods` lists"
 MAX_SPEC = 4096
-"""The largest number of characters in a spec, and in one text of it; longer ones are refused."""
+"""The most characters of a spec, and of one text value in it; longer ones are refused."""
 MAX_DEPTH = 16
-"""The largest number of nested brackets in a spec; deeper specs are refused."""
+"""The most nested brackets in a spec; deeper specs are refused."""
 
 _NAME = re.compile(r"[A-Za-z_][\w.+-]*\s*(\(.*\))?", re.DOTALL)
-"""A value without quotes: a word, a part's name, or a part with settings in brackets."""
+"""Matches a value without quotes: a word, a part's name, or a part with settings in brackets."""
 _QUOTED_OR_SIGN = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)
 
 
 def parts_of(text: str) -> list[str]:
-    """Split the text at each ``+`` outside of brackets and quotes; keep a JSON object whole."""
+    """Split a spec at each ``+`` outside of brackets and quotes; a JSON object is not split."""
     if len(text) > MAX_SPEC or text.lstrip().startswith("{"):
         return [text]
     try:
         return _cut(text, "+")
-    except ValueError:  # Whoever reads the text as one spec says what is wrong with it.
+    except ValueError:  # Parsing the text as one spec raises the error.
         return [text]
 
 
@@ -35,7 +35,7 @@ def name_and_settings(text: str) -> tuple[str, dict[str, Any]]:
     """Parse one spec without ``+``; return its name and its settings. An empty name is ``greedy``.
 
     Raises:
-        InvalidInput: for a text that is no spec, or a setting that is given twice.
+        InvalidInput: if the text is no spec, or a setting is given twice.
     """
     if len(text) > MAX_SPEC:
         raise InvalidInput("decoder", text, f"give at most {MAX_SPEC} characters")
@@ -62,7 +62,8 @@ def name_and_settings(text: str) -> tuple[str, dict[str, Any]]:
 def _cut(text: str, mark: str) -> list[str]:
     """Split the text at each ``mark`` outside of brackets and quotes.
 
-    Raise ValueError if brackets or quotes do not match, or brackets are nested too deeply.
+    Raises:
+        ValueError: if brackets or quotes do not match, or brackets are nested too deeply.
     """
     pieces, depth = [""], 0
     for part in _QUOTED_OR_SIGN.findall(text):
@@ -98,7 +99,7 @@ def named(given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the ``method`` of an object and its other entries; a list of names means a fusion.
 
     Raises:
-        InvalidInput: for an object without a method's name.
+        InvalidInput: if the object has no method's name.
     """
     settings = dict(given)
     name = settings.pop("method", None)

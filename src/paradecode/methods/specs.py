@@ -74,7 +74,7 @@ class Spec:
 def methods() -> Mapping[str, Method]:
     """Return name -> method for all methods.
 
-    They are built in, registered by the program, or installed (``paradecode.decoders``).
+    Methods are built in, registered by the program, or installed (``paradecode.decoders``).
     """
     return cast("Mapping[str, Method]", registered.known("method"))
 
@@ -97,8 +97,8 @@ def parse(spec: str | Mapping[str, Any] | Spec | None, trusted: bool = True) -> 
         trusted: False for a spec that came over a network: it may not name files of this machine.
 
     Raises:
-        InvalidInput: naming the method or setting that is not understood, or the setting that is
-            given under two names.
+        InvalidInput: if a method or setting is unknown or malformed, or a setting is given under
+            two names. The error names it.
     """
     if isinstance(spec, Spec):
         return spec
@@ -127,11 +127,11 @@ def configured(method: Method, given: Mapping[str, Any], trusted: bool = True) -
     """
     own = {key: value for key, value in given.items() if key != "model"}
     settings = checked(method, method.name, own, trusted)
-    built = method.build(**settings)  # Rules between settings are the method's own to check.
+    built = method.build(**settings)  # The method itself checks settings against one another.
     if isinstance(built, DraftVerify) and DRAFT in built.drafter.needs.runs:
-        method = replace(method, models=(DRAFT,))  # Of some drafters a setting decides.
+        method = replace(method, models=(DRAFT,))  # It may depend on a setting.
     if DRAFT not in method.models:
-        checked(method, method.name, given, trusted)  # Nobody else takes a model.
+        checked(method, method.name, given, trusted)  # Other methods take no model.
     draft_model = given.get("model")
     if not isinstance(draft_model, (str, type(None))):
         raise InvalidInput(f"{method.name}.model", draft_model, "name a model as a text")
@@ -147,7 +147,7 @@ def fusion(
     (from a JSON object) go to every drafter that has them.
 
     Raises:
-        InvalidInput: for a drafter that cannot be fused, or a setting that no drafter has.
+        InvalidInput: if a drafter cannot be fused, or no drafter has a setting.
     """
     if len(parts) > MOST_PARTS:
         raise InvalidInput("decoder", len(parts), f"fuse at most {MOST_PARTS} drafters")
@@ -211,7 +211,7 @@ def fusion(
         draft_model=next((spec.draft_model for spec in specs if spec.draft_model), None),
         parts=tuple(specs),
     )
-    made()  # Rules between settings are checked where the loop is put together.
+    made()  # Building the loop checks settings against one another.
     return made
 
 

@@ -18,7 +18,7 @@ Args = ParamSpec("Args")
 Read = Callable[Concatenate[str, Args], T]
 
 MOST_KEPT = 4
-"""The largest number of files of one kind in memory; the file unused longest goes first."""
+"""The most files of one kind in memory; the file unused longest is dropped first."""
 
 
 def read_once(field: str) -> Callable[[Read[Args, T]], Read[Args, T]]:
@@ -57,13 +57,13 @@ THETA = 10000.0
 
 @dataclass(frozen=True, eq=False)
 class TrainedPart:
-    """A trained part of one kind; subclasses define the contents of its file and its network.
+    """Base class of trained parts. Subclasses define the tensors of the file and the network.
 
     Attributes:
-        kind: the kind that is written in the file.
+        kind: the kind of part that is written in the file.
         field: the user's name for the file, for errors.
-        sizes: name of a fact that is a whole number -> its largest value; the smallest is 1.
-        facts: sizes and settings, by name.
+        sizes: name of a whole number in ``facts`` -> its largest value; the smallest is 1.
+        facts: metadata of the file: sizes and settings, by name.
         tensors: name -> float32 tensor.
     """
 
@@ -79,7 +79,7 @@ class TrainedPart:
         raise NotImplementedError
 
     def wrong(self) -> str | None:
-        """Return what is wrong with ``facts`` (whose sizes are checked already), or None."""
+        """Return the error in ``facts``, or None. The numbers in ``sizes`` are checked already."""
         return None
 
     def inputs(self) -> dict[str, int]:
@@ -115,7 +115,7 @@ class TrainedPart:
         """Return the part in a file, which is read and checked once for all requests.
 
         Raises:
-            InvalidInput: for a file that is missing, damaged or of another kind.
+            InvalidInput: if the file is missing, damaged or of another kind.
         """
         part: P = cls._open(path)
         return part
@@ -124,8 +124,9 @@ class TrainedPart:
     def needed(cls: type[P], method: str, path: str, command: str) -> P:
         """Open the part that a method needs.
 
-        Raise InvalidInput like :meth:`open`, and if ``path`` is empty; the error then names
-        ``command``, which trains a part.
+        Raises:
+            InvalidInput: like :meth:`open`. Also if ``path`` is empty: the error then names
+                ``command``, which trains a part.
         """
         if not path:
             fix = f"train one: {command} FILE, then {cls.field}=FILE"
@@ -190,7 +191,7 @@ def layer_steps(
     """Return the operations of one Llama layer.
 
     ``places`` names two inputs of its attention, which have a whole number for each row: its
-    position and its group. A row sees rows whose group is at most its own.
+    position and its group. A row attends to rows whose group is at most its own.
     """
     p, asked = prefix, (f"{out}.Q", f"{out}.K", f"{out}.V", *places)
     return (
@@ -220,7 +221,7 @@ def layer_shapes(prefix: str, width: int, inner: int) -> dict[str, tuple[int, ..
 def check_shapes(
     field: str, path: str, tensors: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise InvalidInput unless the tensors have exactly the names and shapes of ``shapes``."""
+    """Raise InvalidInput if the tensors do not have exactly the names and shapes of ``shapes``."""
     found = {name: values.shape for name, values in tensors.items()}
     if found != dict(shapes):
         wrong = sorted(set(found.items()) ^ set(shapes.items()))[0]
@@ -228,7 +229,7 @@ def check_shapes(
 
 
 def size_in(field: str, path: str, facts: Facts, name: str, most: int) -> int:
-    """Return the fact ``name``; raise InvalidInput if it is no whole number from 1 to ``most``."""
+    """Return ``facts[name]``; raise InvalidInput if it is not a whole number 1 to ``most``."""
     value = facts.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise InvalidInput(field, path, f"its {name} is {value!r:.40}, not from 1 to {most}")

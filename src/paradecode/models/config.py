@@ -146,18 +146,18 @@ class ModelConfig:
 
     @cached_property
     def keeps_states(self) -> bool:
-        """Whether some layers keep a state (see :mod:`paradecode.models.recurrence`)."""
+        """True if some layers keep a state (see :mod:`paradecode.models.recurrence`)."""
         return any(layer.states for layer in self.stack)
 
     @cached_property
     def record_numbers(self) -> int:
-        """How many float32 numbers a row leaves in all layers with a state."""
+        """The number of float32 values that a row leaves in all layers with a state."""
         parts = (part for layer in self.stack for part in layer.states)
         return sum(part.record_numbers(self.hidden_size) for part in parts)
 
     @cached_property
     def state_numbers(self) -> int:
-        """How many float32 numbers a page begins with in all layers with a state."""
+        """The number of float32 values that a page begins with in all layers with a state."""
         parts = (part for layer in self.stack for part in layer.states)
         return sum(part.state_numbers(self.hidden_size) for part in parts)
 
@@ -171,12 +171,12 @@ class ModelConfig:
 
     @cached_property
     def uniform(self) -> bool:
-        """Whether all layers are alike, up to experts in place of an MLP."""
+        """True if all layers are alike, up to experts in place of an MLP."""
         return len({_kind(layer) for layer in self.stack}) == 1
 
     @cached_property
     def plain(self) -> bool:
-        """Whether the layers are Llama's, all alike: what draft heads can imitate.
+        """True if the layers are Llama's and all alike, so that draft heads can imitate them.
 
         They may have a window, biases, norms of each head, and experts.
         """
@@ -194,6 +194,7 @@ class ModelConfig:
         return (
             attention == usual and attention.qk_norm != "all" and attention.norm == "before"
             and (feed.norm, feed.activation, feed.gated) == ("before", "silu", True)
+            and feed.gate_factor == feed.out_factor == 1
             and self.stack[0] == Layer(self.stack[0].parts)
             and around == ("rms", 1.0, False, 0, False, 1.0, 0.0)
         )  # fmt: skip
@@ -227,22 +228,22 @@ class ModelConfig:
 
     @cached_property
     def qkv_bias(self) -> bool:
-        """Whether the first attention's queries, keys and values have biases."""
+        """True if the first attention's queries, keys and values have biases."""
         return self._first.bias
 
     @cached_property
     def output_bias(self) -> bool:
-        """Whether the first attention's output projection has a bias."""
+        """True if the first attention's output projection has a bias."""
         return self._first.output_bias
 
     @cached_property
     def qk_norm(self) -> bool:
-        """Whether the first attention norms its queries and keys."""
+        """True if the first attention norms its queries and keys."""
         return self._first.qk_norm != "none"
 
     @cached_property
     def mlp_bias(self) -> bool:
-        """Whether the first MLP has biases."""
+        """True if the first MLP has biases."""
         return self._feed.bias
 
     @cached_property
@@ -262,7 +263,7 @@ class ModelConfig:
 
     @cached_property
     def writes(self) -> bool:
-        """Whether the model can generate from left to right, and score texts."""
+        """True if the model can generate from left to right, and score texts."""
         return self.attention == "causal" and not self.canvas_length
 
     @cached_property
@@ -390,9 +391,10 @@ def uniform(
 def _kind(layer: Layer) -> tuple[object, ...]:
     """Return what layers have in common that are alike, up to experts in place of an MLP."""
     feed = layer.feed
-    about = feed and (feed.norm, feed.activation, feed.gated, feed.bias)
+    about = feed and (feed.norm, feed.activation, feed.gated, feed.bias, feed.gate_factor,
+                      feed.out_factor)  # fmt: skip
     own = layer.attention, layer.states, about, layer.token_input
-    return *own, layer.residual, layer.factor, layer.scaled
+    return *own, *map(len, layer.groups), layer.ladder, layer.scaled
 
 
 def _check_layers(layers: object) -> None:

@@ -6,13 +6,13 @@ import warnings
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, decoders, models, normalizers, processors
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.gguf_header import DAMAGED, Header
 from paradecode.models.metadata import Metadata
-from paradecode.models.pre_tokenizers import BEGIN, COMPOSED, PRE_TOKENIZERS, WHOLE
+from paradecode.models.pre_tokenizers import BEGIN, CHARACTERS, COMPOSED, PRE_TOKENIZERS, WHOLE
 from paradecode.models.sentencepiece_merges import merges_of
 from paradecode.models.tokenizer import Tokenizer
 from paradecode.models.tokenizer_library import library_errors
@@ -144,8 +144,10 @@ def _ends(header: Header, tokens: list[str], ids: dict[str, int], types: np.ndar
 
 def _byte_level(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
     pre = str(header.fields.text("tokenizer.ggml.pre", "default"))
+    if pre in CHARACTERS:
+        return _characters(header, ids, pre)
     if pre not in PRE_TOKENIZERS:
-        fix = f"use one of {', '.join(sorted(PRE_TOKENIZERS))}"
+        fix = f"use one of {', '.join(sorted({*PRE_TOKENIZERS, *CHARACTERS}))}"
         raise InvalidModel("tokenizer.ggml.pre", pre, fix)
     if pre == "default":
         said = header.fields.text("tokenizer.ggml.pre")
@@ -184,6 +186,18 @@ def _gemma(header: Header, ids: dict[str, int], types: np.ndarray) -> Any:
     """Build Gemma 4's tokenizer: merges in the order of the file, over characters, not bytes."""
     unknown = "<unk>" if "<unk>" in ids else None
     return _spaced(header, ids, _listed_merges(header), unknown, prefix=False)
+
+
+def _characters(header: Header, ids: dict[str, int], pre: str) -> Any:
+    """Build a tokenizer whose merges are over characters, after the cuts of a pre-tokenizer."""
+    backend = _spaced(header, ids, _listed_merges(header), None, prefix=False)
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(CHARACTERS[pre]), "isolated")
+    if pre == "whitespace":
+        backend.normalizer = None
+        if not {" ", "<0x20>"} & ids.keys():
+            said = "the vocabulary has no token for a space, so texts lose the spaces between words"
+            warnings.warn(f"tokenizer.ggml.pre is {pre!r}: {said}", stacklevel=2)
+    return backend
 
 
 def _spaced(

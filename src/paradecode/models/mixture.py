@@ -23,7 +23,7 @@ MOST_EXPERTS = 1 << 17
 
 @dataclass(frozen=True)
 class Mixture:
-    """How a layer chooses experts, and how it weights their results.
+    """The choice of experts in a layer, and the weights of their results.
 
     The router's scores are a ``softmax`` or ``sigmoid`` of its logits, or their RMSNorm after a
     ``relu`` (BlockFFN, arXiv 2507.08771), which sends a row only where a logit is above 0. A bias

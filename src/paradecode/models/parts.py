@@ -1,14 +1,16 @@
-"""What a layer is made of: a list of parts, each with its norms, its weights and what it keeps.
+"""The parts of a layer, each with its norms, its weights and the numbers that it stores.
 
 A part reads the residual stream and adds to it. :class:`Attention` looks at earlier rows,
 :class:`Convolution` and :class:`Recurrence` at a state, and :class:`Feed` and :class:`TokenInput`
-compute each row by itself. A :class:`Layer` runs its parts one after the other or side by side.
+compute each row by itself. A :class:`Layer` runs groups of parts one after the other, and the parts
+of a group side by side.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Union
 
 from paradecode.core.checks import attributes, checked, flag, number, one_of, whole
@@ -54,6 +56,7 @@ class Attention:
         keys_of: the layer whose keys and values this one reads, in place of its own; -1: its own.
         gated: whether what the heads mixed is multiplied by ``sigmoid(attn_gate x)`` before ``o``
             (Qwen3-Next).
+        out_factor: what the part made is multiplied by it before it is added.
     """
 
     heads: int = checked(whole(1, 1024))
@@ -77,6 +80,7 @@ class Attention:
     query_rank: int = checked(whole(0, 1 << 16), 0)
     keys_of: int = checked(whole(-1, 4096), -1)
     gated: bool = checked(flag, False)
+    out_factor: float = checked(number(0, 1e6, above=True), 1.0)
 
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
@@ -102,7 +106,7 @@ class Attention:
 
     @property
     def slot_numbers(self) -> int:
-        """How many numbers the part keeps for a row: its key and its value, or nothing."""
+        """The number of values that the part stores for a row: its key and its value, or none."""
         return 0 if self.keys_of >= 0 else 2 * self.kv_heads * self.head_dim
 
     def tensors(self, hidden: int) -> Shapes:
@@ -145,14 +149,16 @@ class Feed:
 
     Attributes:
         size: inner width of the MLP; 0 if there are only experts.
-        norm: as :attr:`Attention.norm`, with ``mlp_norm`` and ``after_mlp``; ``shared``: in a layer
-            whose parts are side by side, what the attention's norm made enters here, too.
+        norm: as :attr:`Attention.norm`, with ``mlp_norm`` and ``after_mlp``; ``shared``: what the
+            norm of the attention beside it made enters here, too.
         activation: one of ``ACTIVATIONS``.
         gated: whether the inner values are ``activation(gate x) * (up x)`` or ``activation(up x)``.
         bias: whether the MLP's matrices have biases.
         mixture: the experts, or None. If there is an MLP as well (Gemma 4), both have norms of
             their own, ``experts_norm``, ``after_experts`` and ``after_dense``, and
             ``after_mlp`` is the norm of their sum.
+        gate_factor: ``gate x`` is multiplied by it.
+        out_factor: as :attr:`Attention.out_factor`.
     """
 
     size: int = checked(whole(0, 1 << 20))
@@ -161,11 +167,15 @@ class Feed:
     gated: bool = checked(flag, True)
     bias: bool = checked(flag, False)
     mixture: Mixture | None = None
+    gate_factor: float = checked(number(0, 1e6, above=True), 1.0)
+    out_factor: float = checked(number(0, 1e6, above=True), 1.0)
 
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
         if not self.size and self.mixture is None:
             raise InvalidModel("intermediate_size", 0, "give 1 and more")
+        if self.gate_factor != 1 and (self.mixture or not self.gated):
+            raise InvalidModel("gate_factor", self.gate_factor, "only an MLP with a gate has one")
 
     slot_numbers = 0
 
@@ -208,6 +218,7 @@ class TokenInput:
         attributes(self, error=InvalidModel)
 
     norm = "after"
+    out_factor = 1.0
     slot_numbers = 0
 
     def tensors(self, hidden: int) -> Shapes:
@@ -231,19 +242,17 @@ class Layer:
     """The parts of a layer, in the order in which they run.
 
     Attributes:
-        parts: at most one of each kind, in the order attention, convolution, recurrence, feed,
-            token input.
-        residual: ``sequential`` (each part reads what the one before it left), ``parallel`` (all
-            parts read the same stream, and their sum is added), or ``ladder`` (a part reads the
-            stream without what the part before it made; arXiv 2501.06589).
-        factor: what a part made is multiplied by it before it is added.
+        order: at most one part of each kind, in the order attention, convolution, recurrence, feed,
+            token input. Parts in a tuple are side by side: they read the same stream, and their sum
+            is added to it.
+        ladder: whether a part reads the stream without what the part before it made (arXiv
+            2501.06589), in place of all that was left.
         scaled: whether the stream behind the layer is multiplied by the weight ``scale``; a canvas
             (``ModelConfig.canvas_length``) has its own, ``canvas_scale``.
     """
 
-    parts: tuple[Part, ...]
-    residual: str = checked(one_of("sequential", "parallel", "ladder"), "sequential")
-    factor: float = checked(number(0, 1e6, above=True), 1.0)
+    order: tuple[Part | tuple[Part, ...], ...]
+    ladder: bool = checked(flag, False)
     scaled: bool = checked(flag, False)
 
     def __post_init__(self) -> None:
@@ -253,9 +262,28 @@ class Layer:
             said = ", ".join(kind.__name__ for kind in kinds)
             order = "attention, convolution, recurrence, feed, token input"
             raise InvalidModel("parts", said, f"give {order} in this order")
-        shared = self.feed is not None and self.feed.norm == "shared"
-        if shared and (self.residual != "parallel" or self.attention is None):
-            raise InvalidModel("norm", "shared", "only parts side by side share a norm")
+        if self.ladder and self.beside:
+            raise InvalidModel("ladder", True, "its parts run one after the other")
+        for first, *others in self.groups:
+            normed = isinstance(first, Attention) and first.norm in ("before", "both")
+            if "shared" in (first.norm, *[one.norm for one in others if not normed]):
+                fix = "only parts beside an attention with a norm before it share that"
+                raise InvalidModel("norm", "shared", fix)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[Part, ...], ...]:
+        """The groups of parts that run one after the other."""
+        return tuple(each if isinstance(each, tuple) else (each,) for each in self.order)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts."""
+        return tuple(part for group in self.groups for part in group)
+
+    @property
+    def beside(self) -> bool:
+        """Whether some parts are side by side."""
+        return len(self.groups) < len(self.parts)
 
     @property
     def attention(self) -> Attention | None:

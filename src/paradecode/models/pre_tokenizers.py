@@ -73,6 +73,7 @@ _KINDS: dict[tuple[str, ...], str] = {
     (_LLAMA3.replace(_SPACES, r"\s*[\r\n]+" + "".join(
         rf"|\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4)) + r"|\s{1,2}(?!\S)|\s"
     ),): "jais-2",
+    (_words(r"\p{N}{1,3}", letters="[\\p{L}\\p{M}\u200c\u200d]+"),): "k2-horizon",
     (_QWEN2.replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+"),): "seed-coder",
     (_words(r"\p{N}", letters=r"(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+").replace(
         r"]+[\r\n]*", r"]+[\r\n/]?").replace(r"\s*[\r\n]+", r"\s*[\r\n]"),): "exaone-moe",
@@ -116,6 +117,8 @@ PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {
     for name in names.split()
 }
 """Name in a file -> a function that makes the pre-tokenizer."""
+CHARACTERS = {"sarvam-moe": "[^\n]+|\n+", "whitespace": r"\S+"}
+"""Names of pre-tokenizers before merges of characters in place of bytes -> the expression."""
 LLAMA3 = (
     "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
     "jina-v5-nano",

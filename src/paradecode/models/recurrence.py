@@ -8,11 +8,19 @@ that page, so a rejected draft is a dropped record.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from paradecode.core.checks import attributes, checked, flag, number, one_of, whole
-from paradecode.core.errors import InvalidModel
+from paradecode.core.checks import attributes, checked, flag, listed, number, one_of, whole
+from paradecode.core.errors import InvalidInput, InvalidModel
 
-_NORMS = ("before", "after", "both", "none")
+_NORMS = ("before", "after", "both", "none", "shared")
+
+
+def _six(name: str, value: Any) -> tuple[float, ...]:
+    found = listed(number(0, 1e6, above=True), 6)(name, value)
+    if len(found) != 6:
+        raise InvalidInput(name, value, "give six factors")
+    return tuple(found) if tuple(found) != value else value
 
 
 @dataclass(frozen=True)
@@ -26,15 +34,17 @@ class Convolution:
 
     Attributes:
         width: number of taps.
-        norm: as ``Attention.norm``, with ``conv_norm`` and ``after_conv``.
+        norm: as ``Feed.norm``, with ``conv_norm`` and ``after_conv``.
         bias: whether the projections have biases.
         tap_bias: whether the convolution has one.
+        out_factor: as ``Attention.out_factor``.
     """
 
     width: int = checked(whole(2, 16))
     norm: str = checked(one_of(*_NORMS), "before")
     bias: bool = checked(flag, False)
     tap_bias: bool = checked(flag, False)
+    out_factor: float = checked(number(0, 1e6, above=True), 1.0)
 
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
@@ -42,11 +52,11 @@ class Convolution:
     slot_numbers = 0
 
     def record_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a row leaves."""
+        """Return the number of float32 values that a row leaves."""
         return hidden
 
     def state_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a page begins with."""
+        """Return the number of float32 values that a page begins with."""
         return (self.width - 1) * hidden
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:
@@ -86,7 +96,7 @@ class Recurrence:
     Attributes:
         heads, key_heads: numbers of heads of values, and of queries and keys.
         key_dim, value_dim: N and P.
-        norm: as ``Attention.norm``, with ``state_norm`` and ``after_state``.
+        norm: as ``Feed.norm``, with ``state_norm`` and ``after_state``.
         rule: ``add`` or ``delta``.
         decay: ``softplus``: a log decay is ``state_decay * softplus(state_a x + state_dt_bias)``;
             ``logsigmoid``: ``logsigmoid(state_a x + state_dt_bias) / decay_divisor``; ``fixed``:
@@ -108,6 +118,10 @@ class Recurrence:
             ``groups``: each of ``norm_groups`` groups of channels has one, with gains of its own.
         least_step, most_step: bounds of the softplus.
         bias: whether q, k, v, z and a have biases; ``output_bias``: whether o has one.
+        factors: by which ``state_q x``, ``state_k x``, ``state_v x``, ``state_z x`` and ``state_a
+            x`` are multiplied (Falcon-H1), and b.
+        out_eps: epsilon of ``out_norm``; 0 means the model's.
+        out_factor: as ``Attention.out_factor``.
     """
 
     heads: int = checked(whole(1, 1024))
@@ -134,6 +148,9 @@ class Recurrence:
     most_step: float = checked(number(0, 1e30, above=True), 1e30)
     bias: bool = checked(flag, False)
     output_bias: bool = checked(flag, False)
+    factors: tuple[float, ...] = checked(_six, (1.0,) * 6)
+    out_factor: float = checked(number(0, 1e6, above=True), 1.0)
+    out_eps: float = checked(number(0, 0.999), 0.0)
 
     def __post_init__(self) -> None:
         attributes(self, error=InvalidModel)
@@ -172,11 +189,11 @@ class Recurrence:
         return 2 * self.keys + self.values if self.width else 0
 
     def record_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a row leaves."""
+        """Return the number of float32 values that a row leaves."""
         return self.keys + self.values + self.decays + self.mixed
 
     def state_numbers(self, hidden: int) -> int:
-        """How many float32 numbers a page begins with."""
+        """Return the number of float32 values that a page begins with."""
         return self.key_dim * self.values + (self.width - 1) * self.mixed
 
     def tensors(self, hidden: int) -> dict[str, tuple[int, ...]]:

@@ -16,7 +16,9 @@ from paradecode.core.errors import InvalidModel, cut
 
 MOST_STEPS = 32
 MOST_GROWTH = 128
-"""How many times longer all steps together may make a text; NFKC and byte-level pieces need 44."""
+"""The largest factor by which all steps together may lengthen a text; NFKC and byte-level pieces
+need 44.
+"""
 
 _NORMALIZERS = {
     "BertNormalizer": 4, "ByteLevel": 2, "Lowercase": 2, "NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11,

@@ -1,5 +1,5 @@
-"""Search many sequences for one request: strategies begin, compare and end branches.
+"""Search: one request decodes many branches, which a strategy begins, compares and ends.
 
 A branch is an ordinary request of the engine with a seed of its own. So it may use any method, and
-its tokens are those that it would have alone. Branches of one prompt share its K/V pages.
+it gets the same tokens as it would alone. Branches of one prompt share its K/V pages.
 """

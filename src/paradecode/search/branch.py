@@ -1,4 +1,4 @@
-"""The requests that a strategy yields, and the replies: branches, and their scores."""
+"""The requests that a strategy yields, and their replies: branches, and scores of branches."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Start:
     """A branch that a strategy wants to begin.
 
     Attributes:
-        seed: number of the branch in the search. Together with the request's seed, it decides all
-            draws of the branch. Branch 0 draws what the request would draw without a search.
+        seed: number of the branch in the search. Together with the request's seed, it determines
+            all random numbers of the branch. Branch 0 gets the same random numbers as the request
+            without a search.
         after: the branch that this branch continues; None to continue the prompt.
         max_tokens: the most new tokens; None for the request's own limit.
-        marks: texts that end the branch if it writes them itself, beside the request's stop texts.
-            They stay in the text.
-        score: whether the log-probabilities of the branch's tokens are wanted.
+        marks: texts that end the branch if the branch itself writes them, besides the request's
+            stop texts. Unlike stop texts they stay in the text.
+        score: True if the log-probabilities of the branch's tokens are wanted.
         decoder: a method that replaces the request's method.
         params: sampling parameters that replace the request's.
-        forks: number of forks that the method keeps at a time. With forks, the method may not
-            draft.
+        forks: number of forks that the method has at a time. With forks, the method may not draft.
         width: number of outputs that the branch grows at the same time.
     """
 
@@ -53,14 +53,14 @@ class Branch:
     """The present state of a branch.
 
     Attributes:
-        sequence: the engine's sequence that writes the new tokens; None before the branch has
+        sequence: the engine's sequence that decodes the new tokens; None before the branch has
             begun.
-        tokens: tokens of the output, including those before the branch; empty while it runs.
-        new: number of tokens of this branch, without those before it.
+        tokens: tokens of the output, including the tokens before the branch; empty while it runs.
+        new: number of tokens of this branch, without the tokens before it.
         text: text of the whole output, without the stop text that ended it; empty while it runs.
-        reason: why the branch ended: ``stop`` (a stop token, a stop text or a mark), ``length``,
-            ``cancelled``, ``deadline``, or None while it runs.
-        at_end: whether it ended as the request would have ended, and not by a limit of ``start``.
+        reason: why the branch ended: ``stop`` (a stop token, a stop text or one of ``marks``),
+            ``length``, ``cancelled``, ``deadline``, or None while it runs.
+        at_end: True if it ended as the request would have ended, and not by a limit of ``start``.
         logprob: summed log-probability of the new tokens, if it was wanted.
     """
 
@@ -99,13 +99,13 @@ Asked = Union[Grow, Rate]
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What a strategy knows about the request.
+    """A strategy's information about the request.
 
     Attributes:
         params: sampling parameters.
         text_of: returns the text of output tokens.
         tokens: the most tokens that all branches may have together.
-        scorer: whether there is a scorer. Without one, the scores of Rate come from the
+        scorer: True if there is a scorer. Without one, the scores of :class:`Rate` come from the
             log-probabilities of a branch's own tokens.
     """
 
@@ -123,8 +123,8 @@ class Searched:
         best: the branch that is the answer.
         others: other branches that may be of interest, the best first.
         scores: the scores of ``best`` and of each of ``others``, by which they were ordered.
-        made: number of tokens of all branches, if the branches are forks, which are not counted
-            elsewhere.
+        made: number of tokens of all branches. Given only if the branches are forks, because forks
+            are not counted elsewhere.
     """
 
     best: Branch
@@ -136,9 +136,9 @@ class Searched:
     def in_order(
         cls, branches: Sequence[Branch], scores: Sequence[float], made: int | None = None
     ) -> Searched:
-        """Return the result with branches ordered by score.
+        """Return the result with branches ordered by score, the highest first.
 
-        For equal scores, the first one wins.
+        Among equal scores the first branch comes first.
         """
         order = sorted(range(len(branches)), key=lambda place: -scores[place])
         best, *others = (branches[place] for place in order)
@@ -146,7 +146,7 @@ class Searched:
 
 
 Search = Generator[Asked, Any, Searched]
-"""The generator that a strategy runs. It yields requests, and returns what it has found."""
+"""The generator that a strategy runs. It yields requests, and returns its result."""
 
 
 class Strategy(Protocol):

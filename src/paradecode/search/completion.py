@@ -1,4 +1,4 @@
-"""Run searches to their completions: the answer, the other branches, and the cost of them all."""
+"""Runs searches to their completions: the answer, the other branches, and their total cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def search_together(
     text_of: Callable[[Sequence[int]], str],
     scorer: Scorer | None = None,
 ) -> list[Completion]:
-    """Run a search for each prompt, and return the results. A failed one has its error.
+    """Run a search for each prompt, and return the results. A failed search returns its error.
 
     Args:
         groups: for each prompt a list with its only request.
@@ -37,7 +37,7 @@ def search_together(
         scorer: see :func:`find_scorer`.
 
     Raises:
-        InvalidInput: if a prompt wants several outputs, or if the strategy is unknown.
+        InvalidInput: if a prompt wants several outputs, or the strategy is unknown.
     """
     runs: list[SearchRun] = []
     try:
@@ -83,10 +83,10 @@ def completion_of_search(run: SearchRun) -> Completion:
 
 
 def _completion(branch: Branch, scored: bool) -> Completion:
-    """Return a branch, together with the branches that it continues, as one output.
+    """Return a branch, together with the branches that it continues, as one completion.
 
     Args:
-        scored: whether the request wants log-probabilities. A search may need them although the
+        scored: True if the request wants log-probabilities. A search may need them although the
             request does not.
     """
     chain = [*_chain(branch)][::-1]
@@ -103,7 +103,7 @@ def _completion(branch: Branch, scored: bool) -> Completion:
 
 
 def _joined(chain: Sequence[LiveSequence], generated: int) -> tuple[Stats, list[Step]]:
-    """Return the statistics and steps of consecutive branches, as those of one output."""
+    """Return the summed statistics and all steps of consecutive branches, as one output."""
     each, trace = [sequence.stats for sequence in chain], list[Step]()
     forwards = 0
     for sequence, own in zip(chain, each):
@@ -151,7 +151,7 @@ def _own_text(sequence: LiveSequence, start: Start) -> str:
 
 
 def _chain(branch: Branch | None) -> Iterator[LiveSequence]:
-    """Yield the sequence of a branch, and then those of the branches that it continues."""
+    """Yield the sequence of a branch, and then the sequences of the branches that it continues."""
     while branch is not None:
         if branch.sequence is not None:
             yield branch.sequence

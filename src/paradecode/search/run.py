@@ -1,4 +1,4 @@
-"""Run a strategy on an engine, beside the engine's other requests."""
+"""Runs a strategy on an engine, besides the engine's other requests."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ from paradecode.search.scorers.scorer import BranchScorer, Rated, ReadsStates, f
 
 
 class StepText(OutputText):
-    """An output's text that also ends at a mark, if the mark is completed from now on.
+    """An output's text that also ends at a mark, which is a text such as an empty line.
 
-    Unlike a stop text, a mark stays in the text, because the next step continues after it.
+    Only a mark that is completed after the branch began ends it. Unlike a stop text, a mark stays
+    in the text, because the next step continues after it.
 
     Attributes:
-        marked: whether a mark ended the text.
+        marked: True if a mark ended the text.
     """
 
     def __init__(self, before: OutputText, marks: Sequence[str]) -> None:
@@ -83,7 +84,7 @@ class StepDecoder(OneUse):
 
 
 MOST_BRANCHES = 64
-"""The most outputs that a search grows at the same time. More take more memory."""
+"""The most outputs that a search grows at the same time. More outputs take more memory."""
 MOST_STARTED = 4096
 """The most branches of one search."""
 MOST_TOKENS = 1 << 31
@@ -94,7 +95,7 @@ MOST_TOKENS = 1 << 31
 class _Begun:
     """A branch that a strategy wants.
 
-    ``sequence`` is None while the branch waits for its prefix.
+    ``sequence`` is None while the branch waits until its prefix has been read.
     """
 
     start: Start
@@ -105,25 +106,26 @@ class _Begun:
 class SearchRun:
     """One search. The owner of the engine calls :meth:`advance` after each step of the engine.
 
-    Branches with the same prefix begin when the first of them has read it, and share its K/V pages.
+    Branches with the same prefix wait until the first of them has read it, and then share its K/V
+    pages.
 
     Args:
         engine: the engine that runs the branches.
-        request: the request as it would be without a search. Its seed must be set.
+        request: the request without the search. Its seed must be set.
         strategy: the strategy, an object that no other search uses.
         text_of: returns the text of output tokens.
         prompt: the prompt's text, for the scorer.
         scorer: see :func:`find_scorer`; None scores by likelihood.
-        branches: the most outputs that one Grow may ask for.
-        tokens: the most tokens of all branches. Branches that begin together share what is left
-            equally.
+        branches: the most outputs that one :class:`Grow` may ask for.
+        tokens: the most tokens of all branches. Branches that begin together share the remaining
+            tokens equally.
 
     Attributes:
         found: the result, or None while there is none.
         error: the error that ended the search, or None.
         sequences: the sequences of all branches that have begun, in order.
-        starts: the Start of each of ``sequences``.
-        scores: the latest score of each branch that was rated.
+        starts: the :class:`Start` of each of ``sequences``.
+        scores: the latest score of each branch that was scored.
         readings: sequences that read branches again for the scorer.
         started, ended: clock times in seconds.
     """
@@ -163,21 +165,21 @@ class SearchRun:
 
     @property
     def made(self) -> list[int]:
-        """Number of tokens of each of ``sequences``, without those of the branches before it."""
+        """The number of tokens of each of ``sequences``, without tokens of branches before it."""
         return [_made(*begun) for begun in zip(self.starts, self.sequences, strict=True)]
 
     def advance(self) -> None:
-        """Look at the branches, and resume the strategy if its request is done."""
+        """Check the branches, and resume the strategy if its request is finished."""
         next(self._driver, None)
 
     def close(self, error: Exception | None = None) -> None:
-        """End the search with an error, if it has not ended. Its branches free their pages."""
+        """End the search with an error if it has not ended. Its branches free their pages."""
         self._driver.close()
         if not self.finished:
             self.error = error or DecoderError("the search was cancelled")
 
     def _drive(self, steps: Search) -> Generator[None, None, None]:
-        """Do what the strategy asks for, until it ends.
+        """Run the requests of the strategy until it ends.
 
         Each yield waits for a step of the engine.
         """
@@ -199,8 +201,8 @@ class SearchRun:
     def _rate(self, asked: Rate) -> Generator[None, None, list[float]]:
         """Return the score of each branch, a finite number.
 
-        A scorer of hidden states first waits until the engine has read the branches. Most of these
-        tokens are in the prefix cache.
+        For a scorer of hidden states, the engine first reads the branches. Most of their tokens are
+        in the prefix cache.
 
         Raises:
             InvalidInput: if the scorer returned anything but finite numbers.
@@ -236,7 +238,7 @@ class SearchRun:
         return scores
 
     def _grow(self, asked: Grow) -> Generator[None, None, list[Branch]]:
-        """Grow branches until all have ended, or until the strategy has enough of them."""
+        """Grow branches until all have ended, or until ``asked.enough`` returns True."""
         width = sum(start.width for start in asked.starts)
         if not 1 <= width <= self._most:
             fix = f"this search may grow 1 to {self._most} outputs at a time"
@@ -262,7 +264,7 @@ class SearchRun:
         return self._branches("cancelled")
 
     def _begin_waiting(self) -> None:
-        """Begin the first branch of each prefix, and the others when it has read the prefix."""
+        """Begin the first branch of each prefix. Begin the others once it has read the prefix."""
         readers: dict[tuple[int, ...], LiveSequence] = {}
         for growing in self._growing:
             reader = readers.get(growing.start.tokens)
@@ -290,8 +292,8 @@ class SearchRun:
         deadline = self.request.deadline
         if deadline is not None:
             deadline = max(0.0, deadline - (time.perf_counter() - self.started))
-        # The branch continues after the output so far. Penalties, constraint and stop texts see all
-        # of it.
+        # The branch continues after the output so far. Penalties, constraint and stop texts apply
+        # to the whole output.
         return replace(
             self.request, resume=start.tokens, params=params, deadline=deadline, forks=start.forks,
             decoder=StepDecoder(decoder, start.marks) if start.marks else decoder,
@@ -300,7 +302,7 @@ class SearchRun:
     def _branches(self, waiting: str | None = None) -> list[Branch]:
         """Return the present branches.
 
-        ``waiting`` becomes the reason of those that have not begun.
+        ``waiting`` becomes the reason of branches that have not begun.
         """
         return [self._branch(growing, waiting) for growing in self._growing]
 

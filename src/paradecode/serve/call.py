@@ -25,7 +25,7 @@ class Lost:
 
 
 class WorkerCall:
-    """What the front process of the server knows about one request at one worker.
+    """The server's front process keeps one of these for each request at a worker.
 
     Attributes:
         message: the request as it was sent.

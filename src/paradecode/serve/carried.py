@@ -15,7 +15,7 @@ from paradecode.serve.call import outputs_of
 from paradecode.serve.wire import Accepted, BranchNews, Done, Generate, OutputChunk, OutputEvent
 
 FRUITLESS = 3
-"""How many workers in a row may die with a request before they send a token.
+"""The most consecutive workers that may die with a request before they send a token.
 
 A request that has killed this many is refused.
 """

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from paradecode.serve import heads
-from paradecode.serve.door import KEYED, Door
+from paradecode.serve.door import Door, Visitor
 from paradecode.serve.errors import ApiError
+from paradecode.serve.lobby import FULL, LINGER
 from paradecode.serve.security import digest
 from paradecode.serve.settings import ServerSettings
-
-LINGER = 1.0
-"""Seconds for which an answer can be read that was sent before its request had arrived whole."""
 
 PROBE = 0.1
 """Seconds until the server first checks whether a client that has ended its side still reads.
@@ -47,10 +44,10 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
     If an answer is sent before its request has arrived whole, the rest of the request is thrown
     away unread. A client may end its own side and still read.
     """
-    door, known = Door(settings.connections), {digest(key.key) for key in settings.keys}
+    door = Door(settings.connections, {digest(key.key) for key in settings.keys})
 
     class Connection(HttpToolsProtocol):
-        rank, owner = 0, b""
+        entrance, rank, owner = door, 0, b""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
@@ -63,10 +60,12 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            if door.enter(self):
+            if self._head:
+                self.loop.call_soon(self.read)  # The transport has begun to read by then.
+            elif door.enter(self):
                 self._expect()
             else:
-                self._refuse(ApiError(503, "the server has all the connections it may have"))
+                self._refuse(ApiError(503, FULL))
                 self.transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -76,6 +75,12 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
             if self.cycle is not None:  # The two objects refer to each other: break that.
                 self.cycle.transport = self.transport
+
+        def follow(self, guest: Visitor, head: bytes, rest: bytes) -> None:
+            """Take the place of a guest of the lobby, whose request begins."""
+            self.rank, self.owner, self._head = guest.rank, guest.owner, head
+            self._arrived += rest
+            door.replace(guest, self)
 
         def data_received(self, data: bytes) -> None:
             if self._deaf or (self._chunked and not self._left):
@@ -88,7 +93,9 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 self._go_on()
 
         def eof_received(self) -> bool:  # type: ignore[override]
-            """Whether to continue: the request has arrived whole, and the client may still read."""
+            """Return whether to continue: the request is complete, and the client may still
+            read.
+            """
             self._half = bool(self._head) or (self._answering() and not self._left)
             if self._half and self._probing is None:
                 self._probe(PROBE)
@@ -202,9 +209,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
             self._unexpect()
             self._head = head
             door.work(self)
-            shown = digest(heads.shown_key(head))
-            if shown in known:
-                self.rank, self.owner = KEYED, shown
+            door.recognise(self, head)
             if door.turn(self):
                 self._begin()
                 return True
@@ -283,11 +288,7 @@ def limited(settings: ServerSettings) -> type[HttpToolsProtocol]:
                 started, self.cycle.disconnected = self.cycle.response_started, True
                 self.cycle.message_event.set()
             if not started:
-                body = json.dumps(error.body).encode()
-                said = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
-                said += b"retry-after: 1\r\n" if error.status == 503 else b""
-                end = b"connection: close\r\n\r\n"
-                self.transport.write(STATUS_LINE[error.status] + said + end + body)
+                self.transport.write(heads.answer(error))
             self._hang_up()
 
     return Connection

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
 from typing import Protocol
 
+from paradecode.serve import heads
+from paradecode.serve.security import digest
+
 TURN = 8
-"""How many requests begin in one turn of the event loop.
+"""The number of connections that are accepted, and of requests that begin, in one turn of the event
+loop.
 
 Other work of the event loop runs between two turns, so a higher number delays it more.
 """
@@ -48,14 +53,20 @@ class Door:
 
     Args:
         most: the most connections at the same time.
+        known: digests of the valid keys.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._inside = most, set[Visitor]()
+    def __init__(self, most: int, known: Collection[bytes] = ()) -> None:
+        self._most, self._known, self._inside = most, known, set[Visitor]()
         self._waiting: dict[bytes, dict[Visitor, None]] = {}
         """Owner -> its connections that wait for their client, the longest wait first."""
         self._queues = tuple(deque[Visitor]() for _ in range(RANKS))
         self._left, self._turning = TURN, False
+
+    @property
+    def full(self) -> bool:
+        """True if the server works on as many connections as it may have."""
+        return len(self._inside) >= self._most and not self._waiting
 
     def enter(self, visitor: Visitor) -> bool:
         """Let a connection in. Return False if the server is full and works on all connections."""
@@ -74,6 +85,11 @@ class Door:
         self.work(visitor)
         self._inside.discard(visitor)
 
+    def replace(self, old: Visitor, new: Visitor) -> None:
+        """Give a visitor's place to another one, on whose request the server works."""
+        self.leave(old)
+        self._inside.add(new)
+
     def wait(self, visitor: Visitor) -> None:
         """Record that a connection waits for its client from now on."""
         if visitor in self._inside:
@@ -87,8 +103,14 @@ class Door:
         if not group:
             self._waiting.pop(visitor.owner, None)
 
+    def recognise(self, visitor: Visitor, head: bytes) -> None:
+        """Raise the rank of a visitor whose head has a valid key."""
+        key = heads.shown_key(head)
+        if key and (shown := digest(key)) in self._known:
+            visitor.rank, visitor.owner = KEYED, shown
+
     def turn(self, visitor: Visitor) -> bool:
-        """Whether the visitor may begin its request now. If not, its ``read`` is called later."""
+        """Return whether the visitor may begin now. If not, its ``read`` is called later."""
         if not self._turning:
             self._turning = True
             asyncio.get_running_loop().call_soon(self._next)

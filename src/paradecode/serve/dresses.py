@@ -128,7 +128,7 @@ def begun(text: str, tag: str, names: Collection[str]) -> OpenCall | None:
 
 
 def may_begin(text: str, names: Collection[str], bare: bool) -> bool:
-    """Whether a text may grow into the beginning of a tool call.
+    """Return whether a text may grow into the beginning of a tool call.
 
     Args:
         bare: whether the text has no mark before it.
@@ -148,7 +148,7 @@ def may_begin(text: str, names: Collection[str], bare: bool) -> bool:
 
 
 def _named(text: str, names: Collection[str], ends: tuple[str, ...]) -> bool:
-    """Whether ``text`` is a prefix of a function's name followed by one of ``ends``."""
+    """Return whether ``text`` is a prefix of a function's name followed by one of ``ends``."""
     found = re.match(r"[a-zA-Z0-9_.-]*", text)
     assert found is not None
     name, rest = found[0], text[found.end() :]

@@ -28,7 +28,7 @@ CHARACTERS = 4
 """Estimated number of characters in a token."""
 
 LISTED = 20
-"""How many models the error about an unknown name lists."""
+"""The number of models that the error about an unknown name lists."""
 
 TOOL = re.compile(r"^\$defs/(tool)_(\d+)|^\$defs/answer/")
 """Matches the path of a tool's schema, or of the answer's schema, in the schema of a tool call."""
@@ -234,7 +234,7 @@ class Generation:
             raise wrong(field, f"ask for at most {most} {'branches' if searches else 'outputs'}")
 
     def _width(self) -> int:
-        """How many requests to send to workers at the same time: all, if they generate tokens."""
+        """Return how many requests to send to workers at a time: all, if they generate tokens."""
         if self.requests[0].reads is None:
             return len(self.requests)
         most = self.settings.outputs

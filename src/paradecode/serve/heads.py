@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from paradecode.serve.errors import ApiError
 
@@ -14,11 +17,24 @@ path. Parsing one costs as much as parsing a hundred plain bytes.
 """
 
 PART = re.compile(rb"[,;&%=]")
-KEY = re.compile(
-    rb"\r\n(?:authorization:[ \t]*bearer[ \t]+|x-api-key:[ \t]*)([!-~]+)", re.IGNORECASE
+KEYS = tuple(
+    re.compile(rb"\r\n%s([^\r]*)" % name, re.IGNORECASE)
+    for name in (rb"authorization:[ \t]*bearer[ \t]+", b"x-api-key:")
 )
+"""Headers that have a key; the first one that is there counts."""
+
+ORIGIN = re.compile(rb"\r\norigin:[ \t]*([!-~]+)", re.IGNORECASE)
+BODY = re.compile(rb"\r\n(?:content-length|transfer-encoding):", re.IGNORECASE)
+FOLDED = re.compile(rb"\r\n[ \t]")
 END = b"\r\n\r\n"
 ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
+
+
+def answer(error: ApiError, path: str = "") -> bytes:
+    """Return the bytes of an error to a request for a path, as the last answer of a connection."""
+    response = error.response(path)
+    said = b"".join(b"%s: %s\r\n" % header for header in response.raw_headers)
+    return STATUS_LINE[error.status] + said + b"connection: close\r\n\r\n" + response.body
 
 
 def junk() -> ApiError:
@@ -44,7 +60,11 @@ def split(arrived: bytearray, most: int) -> bytes | None:
         del arrived[:2]
     end = arrived.find(END, 0, most + len(END))
     head = bytes(arrived[: end + len(END)] if end >= 0 else arrived[: most + 1])
-    if head.count(b"\n") > head.count(b"\r\n") or not (head[:1].isalpha() or head in b"\r\n"):
+    if (
+        head.count(b"\n") > head.count(b"\r\n")
+        or FOLDED.search(head)
+        or not (head[:1].isalpha() or head in b"\r\n")
+    ):
         raise junk()
     if len(head) > most:
         raise ApiError(431, f"send at most {most} bytes of path and headers")
@@ -60,8 +80,18 @@ def split(arrived: bytearray, most: int) -> bytes | None:
 
 def shown_key(head: bytes) -> str:
     """Return the key in a head that is not parsed yet, or "" if the head has no key."""
-    found = KEY.search(head)
-    return found[1].decode("latin-1") if found else ""
+    found = next(filter(None, (key.search(head) for key in KEYS)), None)
+    return found[1].decode("latin-1").strip() if found else ""
+
+
+def shown_origin(head: bytes) -> bytes:
+    """Return the origin of the page that sent a head, or b"" if the head names none."""
+    found = ORIGIN.search(head)
+    return found[1] if found else b""
+
+
+def announces_body(head: bytes) -> bool:
+    return BODY.search(head) is not None
 
 
 def origin_form(target: bytes) -> tuple[bytes, bytes | None]:
@@ -71,6 +101,13 @@ def origin_form(target: bytes) -> tuple[bytes, bytes | None]:
         return target, None
     host, rest = absolute.groups()
     return rest if rest.startswith(b"/") else b"/" + rest, host
+
+
+def path(head: bytes) -> str:
+    """Return the path that a head asks for, which is not parsed yet."""
+    target, _ = origin_form(head.split(b" ", 2)[1] if head.count(b" ") > 1 else b"")
+    found = target.partition(b"?")[0].decode("latin-1")
+    return unquote(found) if "%" in found else found
 
 
 def body_length(headers: list[tuple[bytes, bytes]], version: str) -> int | None:

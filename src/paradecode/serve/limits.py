@@ -130,7 +130,7 @@ class Stay:
 
 
 class Account:
-    """What the holder of a key has used. An account without a name is shared by everybody.
+    """The usage of the holder of one key. An account without a name is shared by everybody.
 
     Attributes:
         tenant: name that separates the account's caches from others.

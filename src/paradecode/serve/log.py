@@ -30,7 +30,7 @@ MAX_NAME = 256
 """The most characters that are kept of a text that a client can choose."""
 
 MAX_OUTPUTS = 64
-"""How many outputs of one request are listed in its line. Further outputs are only counted."""
+"""The most outputs of one request that are listed in its line. Further outputs are only counted."""
 
 STRANGERS = 10
 """The most lines a second for requests that anybody can send. Further requests are counted."""
@@ -39,7 +39,7 @@ WAITING = 1024
 """The most lines that may wait for a slow reader of the log."""
 
 MOST = 16
-"""How many ignored fields of a request are listed in its line."""
+"""The most ignored fields of a request that are listed in its line."""
 
 FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
 """Form of the server's own field names. Any other name may be a text that the client chose."""
@@ -47,7 +47,7 @@ FIELD = re.compile(r"[a-z0-9_.\[\]]{1,80}", re.IGNORECASE)
 
 @dataclass
 class Note:
-    """What the log and spans say about a request. Routes fill it in.
+    """The contents of a request's log line and spans. Routes fill it in.
 
     It has no prompt, no output and no error message, because an error message may quote the
     request.

@@ -39,7 +39,7 @@ BURST = 32
 """Number of events after which other tasks may run, such as the readers of the events."""
 
 LOOKS, LOOK = 8, 2.0
-"""How many times a silent worker is asked before it counts as hung, and seconds between them.
+"""The number of times that a silent worker is asked before it counts as hung, and seconds between.
 
 The first is the least number, and the second is the longest time.
 """
@@ -111,7 +111,7 @@ class Replica:
 
     @property
     def well(self) -> bool:
-        """Whether the worker takes requests and answers in time."""
+        """True if the worker takes requests and answers in time."""
         return self.open and self._silent * self._look < UNWELL
 
     @property

@@ -127,7 +127,7 @@ class ReplicaGroup:
 
     @property
     def admits(self) -> bool:
-        """Whether a request may use the workers now."""
+        """True if a request may use the workers now."""
         return self.state is LoadState.LOADED and not self.leaving
 
     async def start(self) -> None:

@@ -9,17 +9,19 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
 from paradecode.core.errors import InvalidInput
 from paradecode.serve.connections import limited
-from paradecode.serve.door import TURN
+from paradecode.serve.door import TURN, Visitor
+from paradecode.serve.lobby import Lobby
 from paradecode.serve.memory import giving_back, small_objects_by_libc, spare_what_exists
 from paradecode.serve.metrics import Metrics
 from paradecode.serve.pool import Pool
 from paradecode.serve.settings import ServerSettings
+from paradecode.serve.strangers import Strangers
 
 KEEP_ALIVE_SECONDS = 30
 """Seconds for which an idle connection is kept."""
@@ -136,7 +138,36 @@ def bind(settings: ServerSettings) -> socket.socket:
     return listener
 
 
-class _Server(uvicorn.Server):
+class LobbyServer(uvicorn.Server):
+    """A server whose connections wait in a lobby until their first request begins."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        listeners = sockets or []
+        # Windows' event loop cannot watch a socket that has no transport.
+        lobby = sys.platform != "win32"
+        await super().startup([] if lobby else listeners)
+        for listener in listeners:
+            listener.setblocking(False)
+            listener.listen(BACKLOG)
+            if lobby:
+                self.servers.append(self._lobby(listener))  # type: ignore[arg-type]
+
+    def _lobby(self, listener: socket.socket) -> Lobby:
+        kind, app = cast(Any, self.config.http_protocol_class), cast(Any, self.config.app)
+
+        def welcome(guest: Visitor, head: bytes, rest: bytes) -> Any:
+            made = kind(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            made.follow(guest, head, rest)
+            return made
+
+        state = app.state
+        strangers = Strangers(state.settings, state.metrics, state.log)
+        return Lobby(listener, kind.entrance, state.settings, strangers.refusal, welcome)
+
+
+class _Server(LobbyServer):
     """A server that reports when it listens, and shortly before its time to stop is over."""
 
     announce: Callable[[], None]
@@ -144,8 +175,6 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(BACKLOG)
         spare_what_exists()
         self.announce()
 

@@ -69,7 +69,7 @@ class Workers(ABC):
     @property
     @abstractmethod
     def healthy(self) -> bool:
-        """Whether every model has a worker that takes requests."""
+        """True if every model has a worker that takes requests."""
 
     @property
     @abstractmethod

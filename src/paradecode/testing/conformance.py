@@ -112,7 +112,7 @@ def cases(
 
 @dataclass(frozen=True)
 class Gain:
-    """What a method saved on repetitive texts: ``generated`` tokens took ``forwards`` forwards.
+    """The saving of a method on repetitive texts: ``generated`` tokens took ``forwards`` forwards.
 
     Attributes:
         accepted: number of accepted draft tokens.
@@ -123,7 +123,7 @@ class Gain:
     generated: int
 
     def __bool__(self) -> bool:
-        """Whether the method drafts well enough to save forwards."""
+        """Return whether the method drafts well enough to save forwards."""
         return self.accepted >= FEWEST and self.forwards < self.generated
 
     def __str__(self) -> str:

@@ -202,7 +202,7 @@ class ToyBackend:
 
 
 class _Seen:
-    """What the rows of a span see: cached rows, tentative rows before them, and one another.
+    """The rows to which a span attends: cached rows, tentative rows before them, and its own.
 
     Attributes:
         rows: the slice of the packed forward that has the span's rows.

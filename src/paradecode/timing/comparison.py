@@ -1,4 +1,4 @@
-"""Compare methods with plain decoding on a user's own prompts."""
+"""Compares methods with plain decoding on a user's own prompts."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 FEW = 3
-"""With fewer prompts than this, the result is an impression and no measurement."""
+"""With fewer prompts than this, the result carries a note that it is only an impression."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Answers of a method beside plain decoding's answers to the same prompts.
+    """The answers of a method and of plain decoding to the same prompts.
 
     Attributes:
         spec: spec of the method.
         plain, made: answers of plain decoding, and of the method, in the order of the prompts.
-        bounded: whether the number of forwards bounds the speed-up, because the method verifies
-            every token.
+        bounded: True if the number of forward passes bounds the speed-up, because the method
+            verifies every token.
     """
 
     spec: Spec
@@ -46,12 +46,12 @@ class Comparison:
 
     @property
     def over(self) -> float:
-        """Speed relative to plain decoding's, over all prompts; 0 if nothing was timed."""
+        """The speed relative to plain decoding, over all prompts; 0 if nothing was timed."""
         return _ratio(speed(self.made), speed(self.plain))
 
     @property
     def each(self) -> list[float]:
-        """Speed relative to plain decoding's, for each prompt; 0 if nothing was timed."""
+        """The speed relative to plain decoding, for each prompt; 0 if nothing was timed."""
         return [_ratio(speed([made]), speed([plain])) for made, plain in self._pairs]
 
     @property
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def suspicious(self) -> bool:
-        """Whether the forwards after the first commits do not explain the speed-up."""
+        """True if the forward passes after the first commits do not explain the speed-up."""
         forwards = sum(answer.stats.forwards - 1 for answer in self.made)
         return self.bounded and is_suspicious(self.over, _later(self.made), forwards)
 
@@ -76,7 +76,7 @@ class Comparison:
 
 
 def is_bounded(spec: Spec) -> bool:
-    """Whether forwards bound the speed-up of a method; see :mod:`paradecode.timing.doubts`."""
+    """Return whether forwards bound a method's speed-up; see :mod:`paradecode.timing.doubts`."""
     return spec.method.family == "autoregressive" and verifies(str(spec), spec.guarantee)
 
 
@@ -87,11 +87,11 @@ def compare(
     model: LLM | str | PathLike[str] | None = None,
     **sampling: Unpack[SamplingSettings],
 ) -> ResultTable:
-    """Answer prompts plainly and with methods, one request at a time, and compare the speeds.
+    """Answer prompts with plain decoding and with methods, one at a time, and compare the speeds.
 
     The model and the methods are warmed up on another prompt first. Each prompt is then answered
-    plainly and with each method in turn. Each method is a tenant of its own, so none uses what
-    another one has read or learned.
+    with plain decoding and with each method in turn. Each method is a tenant of its own, so none
+    uses text or statistics from another one.
 
     Args:
         prompts: prompts in a form that :meth:`paradecode.LLM.chat` takes.
@@ -103,9 +103,9 @@ def compare(
 
     Returns:
         A row for plain decoding and for each method. ``tokens/s`` is the speed after the first
-        commit. ``speed-up`` is the ratio to plain decoding's, over all prompts, and ``lowest`` and
-        ``highest`` are the extremes over single prompts. ``same tokens`` counts the prompts whose
-        tokens equal plain decoding's. The notes say what makes the speeds doubtful.
+            commit. ``speed-up`` is the ratio to plain decoding over all prompts; ``lowest`` and
+            ``highest`` are the extremes over single prompts. ``same tokens`` counts the prompts
+            with the same tokens as plain decoding. The notes say why speeds may be doubtful.
 
     Raises:
         InvalidInput: if prompts, methods or settings cannot be used.
@@ -145,7 +145,7 @@ def _compared(
 
 
 def _row(one: Comparison) -> Mapping[str, Any]:
-    """Return the figures of one method."""
+    """Return the table row of one method."""
     return {
         "method": str(one.spec),
         "guarantee": one.spec.guarantee,

@@ -1,10 +1,10 @@
-"""Mark a speed-up as doubtful if its forwards do not explain it, or if the machine is busy.
+"""Marks a speed-up as doubtful if its forward passes do not explain it, or if the machine is busy.
 
 The bound on a speed-up holds for one request at a time, the same model, and plain autoregressive
-decoding as the baseline. Plain decoding takes a forward of one row for each token. A method that
-verifies takes a forward of at least one row for the tokens that it commits. The bound does not hold
-for canvases, whose caches make forwards cheaper, for methods that skip layers without verification,
-or for batches, whose requests share forwards.
+decoding as the baseline. Plain decoding runs a forward of one row for each token. A method that
+verifies runs a forward of at least one row for the tokens that it commits. The bound does not hold
+for canvases (their caches make forwards cheaper), for methods that skip layers without
+verification, or for batches (their requests share forwards).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ BUSY = f"Other processes kept more than {QUIET} cores busy"
 
 
 def verifies(method: str, guarantee: Guarantee | str) -> bool:
-    """Whether a method commits only tokens that a full forward of the target has verified."""
+    """Return whether a method commits only tokens that a full target forward pass has verified."""
     if guarantee in ("exact", "distribution"):
         return True
     return guarantee == "lossy" and isinstance(parse(method)(), DraftVerify)
 
 
 def is_suspicious(over: float, later: float, forwards: float) -> bool:
-    """Whether forwards do not explain a speed-up over plain decoding.
+    """Return whether a speed-up over plain decoding is larger than its forward passes explain.
 
     Args:
         over: the speed-up, or the lower end of its interval if it has one.

@@ -1,4 +1,4 @@
-"""Measure the processor time that other processes use while something is timed."""
+"""Measures the processor time that other processes use while something is timed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 QUIET = 0.2
-"""Number of cores that others may keep busy before a measurement counts as disturbed."""
+"""Number of cores that other processes may use before a measurement counts as disturbed."""
 
 
 def busy_seconds() -> float | None:
@@ -39,9 +39,9 @@ class OtherLoad:
         self._began = time.perf_counter(), busy_seconds(), own()
 
     def look(self) -> tuple[float, float | None]:
-        """Return the seconds since then, and the mean number of cores that others kept busy.
+        """Return the seconds since this object was made, and how many cores others used.
 
-        The number of cores is None if it is unknown.
+        The number of cores is a mean over these seconds, or None if it is unknown.
         """
         began, busy, own = self._began
         seconds, now = time.perf_counter() - began, busy_seconds()

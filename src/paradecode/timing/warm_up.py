@@ -1,10 +1,10 @@
-"""Spend the time of one-off work before a clock runs.
+"""Does one-off work before a clock runs, so that it is not timed.
 
-The first forwards of a process allocate memory, start threads, load weights, and build objects for
-later forwards. The first draft of a method reads tables and packs heads. What is timed first would
-seem slower by this time. It is often plain decoding, and then all other methods look faster than
-they are. A benchmark begins with :func:`warm_up`, or with :func:`until` for an engine in another
-process.
+The first forward passes of a process allocate memory, start threads, load weights, and build
+objects for later forwards. The first draft of a method reads tables and packs heads. The first
+measurement would seem slower by this time. It is often plain decoding, and then all other methods
+look faster than they are. A benchmark begins with :func:`warm_up`, or with :func:`until` for an
+engine in another process.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from paradecode.methods.specs import Spec
 from paradecode.prompts import encoder
 
 TOKENS = 80
-"""Number of tokens of plain greedy decoding. More tokens also warm up later costs, and take longer.
+"""Number of tokens of plain greedy decoding.
 
-The first forwards touch the weights and the first pages of the cache.
+The first forward passes touch the weights and the first pages of the K/V cache. More tokens also
+warm up costs that appear later, and take longer.
 """
 FIRST_DRAFTS = 32
 """Number of tokens that each method decodes. Its first draft may load tables or pack a head."""
@@ -34,9 +35,9 @@ def warm_up(
 ) -> None:
     """Decode a special prompt: 80 tokens with plain greedy decoding, then 32 with each method.
 
-    A canvas has 32 positions in both cases, because its forwards have many rows.
+    A canvas has 32 positions in both cases, because its forward passes have many rows.
 
-    Each method is a tenant of its own, so nothing learned here helps what is measured.
+    Each method is a tenant of its own, so the measured requests do not profit from the warm-up.
 
     Args:
         sampling: sampling parameters of the methods; None means greedy with seed 0.
@@ -50,14 +51,14 @@ def warm_up(
 
 
 def warm_up_plain(llm: LLM) -> None:
-    """Pay the one-off costs of the model itself. Raise the error that ended a request."""
+    """Decode the warm-up prompt with plain decoding; raise the error that ended the request."""
     family = llm.families[0]
     tokens = TOKENS if family == "autoregressive" else FIRST_DRAFTS
     _decode(llm, PLAIN_DECODERS[family], SamplingParams(seed=0), tokens)
 
 
 def warm_up_method(llm: LLM, method: str | Spec, sampling: SamplingParams | None = None) -> None:
-    """Pay the one-off costs of a method. Arguments and errors are those of :func:`warm_up`."""
+    """Decode the warm-up prompt with one method. For arguments and errors see :func:`warm_up`."""
     _decode(llm, method, sampling or SamplingParams(seed=0), FIRST_DRAFTS)
 
 

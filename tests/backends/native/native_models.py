@@ -71,7 +71,8 @@ PARTS = {
         Layer((LOCAL, F)), Layer((replace(A, growth=0.3, growth_every=8), F)),
     ),
     "factors": stacked(
-        Layer((replace(A, scale=0.1), F), factor=0.3), Layer((A, F), factor=0.3),
+        Layer((replace(A, scale=0.1, out_factor=0.3), replace(F, out_factor=0.3))),
+        Layer((replace(A, out_factor=0.3), replace(F, gate_factor=2.0, out_factor=0.2))),
         embed_factor=3.0, logit_factor=0.125,
     ),
     "norms_behind": stacked(
@@ -84,9 +85,9 @@ PARTS = {
         positions=512, tied_head=True,
     ),
     "side_by_side": stacked(
-        Layer((replace(BIASED, rope=Rope(dim=8)), PLAIN), "parallel"),
-        Layer((replace(A, norm="both"), PLAIN), "parallel", factor=0.5),
-        Layer((A, replace(F, norm="shared")), "parallel"),
+        Layer(((replace(BIASED, rope=Rope(dim=8)), PLAIN),)),
+        Layer(((replace(A, norm="both", out_factor=0.5), PLAIN),)),
+        Layer(((A, replace(F, norm="shared")),)),
         norm_kind="layer", norm_bias=True, head_bias=True, logit_factor=0.5,
     ),
     "slopes": stacked(
@@ -95,7 +96,7 @@ PARTS = {
         norm_kind="layer", norm_bias=True, embed_norm=True,
     ),
     "centred": stacked(
-        Layer((A, replace(F, norm="shared")), "parallel"),
+        Layer(((A, replace(F, norm="shared")),)),
         Layer((A, replace(F, activation="gelu"))),
         norm_kind="layer",
     ),
@@ -120,7 +121,9 @@ PARTS = {
         token_width=20, token_rows=77, softcap=20.0, tied_head=True, embed_factor=52**0.5,
     ),
     "low_rank": stacked(*[Layer((replace(ODD, rope=Rope(dim=12), query_rank=40), F))] * 2),
-    "ladder": stacked(*[Layer((A, F), "ladder"), Layer((replace(A, norm="both"), F), "ladder")]),
+    "ladder": stacked(
+        Layer((A, F), ladder=True), Layer((replace(A, norm="both"), F), ladder=True)
+    ),
 }  # fmt: skip
 """A model for each option of :mod:`paradecode.models.parts`."""
 CONFIGS |= PARTS

@@ -294,7 +294,9 @@ def changed(place: str, field: str, value: object) -> dict[str, Any]:
     ("attentions", "query_rank", -1), ("feeds", "size", -7), ("feeds", "size", 0),
     ("feeds", "activation", "tanh"), ("feeds", "norm", "shared"), ("feeds", "mixture", [{}]),
     ("layers", "attention", 1), ("layers", "feed", -2), ("layers", "keys_of", 0),
-    ("layers", "residual", "none"), ("layers", "factor", np.nan), ("layers", "reads_token", True),
+    ("layers", "groups", [1]), ("layers", "groups", [-1, 1]), ("layers", "groups", [1e9]),
+    ("layers", "ladder", "none"), ("layers", "reads_token", True), ("feeds", "out_factor", np.nan),
+    ("attentions", "out_factor", -1.0), ("feeds", "gate_factor", np.inf),
 ])  # fmt: skip
 def test_models_of_absurd_shapes_are_refused(place, field, value):
     core_of(TINY)

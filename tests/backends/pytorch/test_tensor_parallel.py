@@ -24,9 +24,11 @@ from paradecode.core.tree import TokenTree
 from paradecode.engine.engine import Engine, Limits
 from paradecode.models.config import ModelConfig, Rope
 from paradecode.models.mixture import Mixture
+from paradecode.models.parts import Attention, Feed, Layer
 from patience import PATIENCE
 from spans import span
 
+BIASED = Attention(4, 2, 8, rope=Rope(dim=8), output_bias=True)
 CONFIGS = {
     # 61 tokens: the ranks' parts of the vocabulary differ in size.
     "everything": tiny_config(
@@ -38,6 +40,13 @@ CONFIGS = {
         mixture=Mixture(experts=4, chosen=2, expert_size=16, shared_size=8, bias=True),
         dense=frozenset({0}),
     ),
+    # Sums that are late, with shares of biases and of experts, and sums that a norm reads.
+    "ladder": replace(tiny_config(), stack=(
+        Layer((BIASED, Feed(48, bias=True)), "ladder", factor=0.5),
+        Layer((BIASED, Feed(0, mixture=Mixture(4, 2, 16, 8, expert_bias=True))), "ladder"),
+        Layer((replace(BIASED, norm="both"), Feed(48, norm="after")), "ladder"),
+        Layer((BIASED, Feed(48))), Layer((BIASED, Feed(48)), "ladder"),
+    )),
 }  # fmt: skip
 TREE = TokenTree(np.array([3, 4, 3, 9, 9], np.int32), np.array([-1, -1, 0, 0, 1], np.int32))
 TOLERANCE = 1e-11
@@ -73,7 +82,11 @@ def open_two(config: ModelConfig, seconds: float = PATIENCE) -> ParallelBackend:
 
 
 @pytest.fixture(
-    scope="module", params=["everything", pytest.param("experts", marks=pytest.mark.wide)]
+    scope="module",
+    params=[
+        "everything",
+        *[pytest.param(name, marks=pytest.mark.wide) for name in ("experts", "ladder")],
+    ],
 )
 def both(request: pytest.FixtureRequest) -> Iterator[Both]:
     config = CONFIGS[request.param]

@@ -1,4 +1,4 @@
-"""What the mask rows of a block see in each layer: windows, and no later rows."""
+"""The mask rows of a block attend in each layer to windows, and to no later rows."""
 
 from __future__ import annotations
 

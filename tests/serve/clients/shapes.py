@@ -21,7 +21,7 @@ NOTHING = type(None)
 LISTED = 3
 """Number of levels in the listing."""
 MOST = 5
-"""How many levels of objects are entered.
+"""The number of levels of objects that are entered.
 
 Deeper ones are in items that the server does not read.
 """

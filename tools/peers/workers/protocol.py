@@ -33,7 +33,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 """Maps a request that is not a ``load`` to its answer."""
 
 system: dict[str, str] = {}
-"""What an engine reports about itself while it is loaded.
+"""The engine's report about itself while it is loaded.
 
 ``info`` has the instruction sets that it was compiled for, as llama.cpp writes them. Other entries
 are versions of programs that are no package.

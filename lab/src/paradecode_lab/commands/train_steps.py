@@ -1,4 +1,6 @@
-"""What the commands of `paradecode train` share: they log samples and fit a part to them."""
+"""Shared functions of the commands of `paradecode train`: they log samples and fit a part to
+them.
+"""
 
 from __future__ import annotations
 

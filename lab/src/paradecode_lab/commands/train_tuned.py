@@ -1,4 +1,4 @@
-"""What the commands that fine-tune a copy of a model share: a run that can be stopped."""
+"""Shared by the commands that fine-tune a copy of a model: a run that can be stopped."""
 
 from __future__ import annotations
 

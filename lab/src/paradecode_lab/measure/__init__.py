@@ -1,1 +1,1 @@
-"""What all measurements share: prompts, interleaved runs, robust statistics, tables and charts."""
+"""Shared by all measurements: prompts, interleaved runs, robust statistics, tables and charts."""

@@ -18,7 +18,7 @@ from paradecode_lab.measure.too_short import too_short
 
 @dataclass(frozen=True)
 class EngineChange:
-    """How one engine or method changed between two results, on the inputs that both measured.
+    """The change of one engine or method between two results, on the inputs that both measured.
 
     Attributes:
         speed: ratio of decode speeds, now over before, paired by input.
@@ -37,7 +37,7 @@ class EngineChange:
 
     @property
     def repeats(self) -> bool | None:
-        """Whether the intervals of the two ratios overlap; None without a baseline."""
+        """True if the intervals of the two ratios overlap; None without a baseline."""
         if self.over is None:
             return None
         before, now = self.over

@@ -62,7 +62,7 @@ class OutputEquality:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How many checkable answers are right.
+    """The number of right answers among the checkable ones.
 
     Attributes:
         right, checked: number of right answers, and of all checked answers.

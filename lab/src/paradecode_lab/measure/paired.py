@@ -16,7 +16,7 @@ from paradecode_lab.measure.statistics import Interval, interval, ratio_of_ratio
 
 @dataclass(frozen=True)
 class PairedRun:
-    """What one method did with one prompt.
+    """The run of one method on one prompt.
 
     Attributes:
         group: group of the prompt.

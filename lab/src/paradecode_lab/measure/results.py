@@ -213,12 +213,12 @@ class Results:
 
     @property
     def is_parallel(self) -> bool:
-        """Whether the suite ``parallel`` made the result. Such a result has figures of its own."""
+        """True if the suite ``parallel`` made the result. Such a result has figures of its own."""
         return self.settings.get("suite") == "parallel"
 
     @property
     def is_load(self) -> bool:
-        """Whether the result is about requests to servers."""
+        """True if the result is about requests to servers."""
         return self.settings.get("suite") == "load"
 
     @property

@@ -13,7 +13,7 @@ PLAIN = "plain"
 
 @dataclass(frozen=True)
 class Line:
-    """What the page shows of one decoder or engine.
+    """The page's row for one decoder or engine.
 
     Attributes:
         family: lines of one family have the same colour on the whole page.

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from paradecode.core.errors import InvalidInput
 
-INTERFACE = 12
+INTERFACE = 14
 """Version of the compiled core that this package needs, equal to kInterface in csrc/binding.cpp."""
 
 

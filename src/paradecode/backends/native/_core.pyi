@@ -147,8 +147,8 @@ class Model:
         """Bytes of a matrix, and the products of bytes that a row makes (0 for floats)."""
     def profile(self, on: bool) -> dict[str, float]:
         """Seconds by part of the forwards since the last call; whether to go on."""
-    def traffic(self, on: bool) -> list[tuple[int, int, int]]:
-        """Rows, context and bytes of each forward since the last call; whether to go on."""
+    def traffic(self, on: bool) -> list[tuple[int, int, int, int]]:
+        """Rows, context, bytes, experts of each forward since the last call; whether to go on."""
     @property
     def slot_bytes(self) -> list[tuple[int, int]]:
         """Of each window, the bytes of a token's keys and values in its layers."""

@@ -273,6 +273,8 @@ class Traffic(NamedTuple):
     """Number of cached tokens that the forward's spans see, summed."""
     nbytes: int
     """Bytes of weights, keys and values, logits, and memory newly taken from the system."""
+    experts: int
+    """Number of experts to which rows were sent, added up over the layers; no shared ones."""
 
 
 class NativeLogits:

@@ -42,7 +42,7 @@ def _layer(
         "feed": -1 if feed is None else _number(_feed(feed), feeds),
         "reads_token": reader is not None,
         "token_activation": "silu" if reader is None else reader.activation,
-        "residual": layer.residual, "factor": layer.factor, "scaled": layer.scaled,
+        "groups": [*map(len, layer.groups)], "ladder": layer.ladder, "scaled": layer.scaled,
     }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ Turns = dict[Rope, tuple[Tensor, Tensor]]
 
 @dataclass
 class PackedRows:
-    """What the layers know about the rows of a forward beside the residual stream.
+    """The layers' inputs about the rows of a forward pass, besides the residual stream.
 
     Attributes:
         positions: int64 [N].
@@ -141,17 +141,17 @@ class Transformer:
 
         Args:
             attends: whether its attention runs, and its parts with a state.
-            feeds: whether its other parts run, and its factor.
+            feeds: whether its other parts run, and its scale.
         """
         layer = self.config.stack[index]
         mixers = (Attention, Convolution, Recurrence)
-        parts = [part for part in layer.parts if (attends if isinstance(part, mixers) else feeds)]
-        if layer.residual == "parallel":
-            x = x + sum(self._part(index, part, x, rows, attend) for part in parts) * layer.factor
-        for part in parts if layer.residual != "parallel" else []:
-            read = x if layer.residual == "sequential" or rows.late is None else rows.late
-            made = self._part(index, part, read, rows, attend) * layer.factor
-            rows.late, x = x, x + made
+        for group in layer.groups:
+            runs = [part for part in group if (attends if isinstance(part, mixers) else feeds)]
+            if not runs:
+                continue
+            read = rows.late if layer.ladder and rows.late is not None else x
+            made = [self._part(index, part, read, rows, attend) for part in runs]
+            rows.late, x = x, self.added(index, runs[0], x, sum(made[1:], made[0]))
         if layer.scaled and feeds:
             name = f"layers.{index}."
             if self.config.canvas_length:
@@ -162,6 +162,10 @@ class Transformer:
                 scale = self.w[name + "scale"]
             x = x * scale
         return x
+
+    def added(self, index: int, part: Part, x: Tensor, made: Tensor) -> Tensor:
+        """Return the residual stream [N, D] with what a part of a layer made."""
+        return x + made
 
     def _part(self, index: int, part: Part, x: Tensor, rows: PackedRows, attend: Attend) -> Tensor:
         """Return what a part adds to the stream [N, D], with the norms around it."""
@@ -181,7 +185,9 @@ class Transformer:
             made = self.linear(gate * rows.inputs[:, index], name + "input_out")
         else:
             made = self._fed(name, part, h, x)
-        return self._norm(made, f"{name}after_{short}") if part.norm in ("after", "both") else made
+        if part.norm in ("after", "both"):
+            made = self._norm(made, f"{name}after_{short}")
+        return made if part.out_factor == 1 else made * part.out_factor
 
     def _mixed(
         self, index: int, part: Attention, h: Tensor, rows: PackedRows, attend: Attend
@@ -244,10 +250,11 @@ class Transformer:
         assert part is not None
         inner = self.linear(h, name + "up")
         if part.activation == "swiglu_oai":
-            gate = self.linear(h, name + "gate").clamp(max=7.0)
+            gate = (self.linear(h, name + "gate") * part.gate_factor).clamp(max=7.0)
             inner = gate * (1.702 * gate).sigmoid() * (inner.clamp(-7.0, 7.0) + 1)
         elif part.gated:
-            inner = ACTIVATIONS[part.activation](self.linear(h, name + "gate")) * inner
+            gate = self.linear(h, name + "gate") * part.gate_factor
+            inner = ACTIVATIONS[part.activation](gate) * inner
         else:
             inner = ACTIVATIONS[part.activation](inner)
         return self.linear(inner, name + "down")
@@ -317,10 +324,11 @@ class Transformer:
     def _rms(self, x: Tensor, name: str) -> Tensor:
         return self.bare(x) * self.w[name]
 
-    def bare(self, x: Tensor) -> Tensor:
-        """Return the RMSNorm of ``x`` without a gain."""
+    def bare(self, x: Tensor, eps: float = 0.0) -> Tensor:
+        """Return the RMSNorm of ``x`` without a gain; an ``eps`` of 0 is the model's."""
         wide = x.to(self.wide)
-        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.norm_eps)
+        eps = eps or self.config.norm_eps
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
         return (wide * scale).to(x.dtype)
 
 

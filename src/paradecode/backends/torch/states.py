@@ -87,7 +87,8 @@ def last_inputs(
 
 @dataclass
 class Heads:
-    """What the heads of a recurrence read of rows: q and k [K, G, N], v [K, H, P], and the rest.
+    """The inputs of the heads of a recurrence, for each row: q and k [K, G, N], v [K, H, P], and
+    the rest.
 
     Attributes:
         falls: log decays [K, H] or [K, G, N].
@@ -247,11 +248,12 @@ def _recurrence(
     views: Sequence[StateView], memory: StateMemory,
 ) -> Tensor:  # fmt: skip
     """Return what enters ``state_o``, [N, H * P]."""
-    raw = torch.cat([model.linear(h, name + each) for each in "qkv"], 1)
+    made = [model.linear(h, name + each) for each in "qkv"]
+    raw = torch.cat([each * factor for each, factor in zip(made, part.factors)], 1)
     steps = None
     if part.decay != "fixed":
         asked = model.linear(h, name + "a_down") if part.decay_rank else h
-        steps = model.linear(asked, name + "a") + model.w[name + "dt_bias"]
+        steps = model.linear(asked, name + "a") * part.factors[4] + model.w[name + "dt_bias"]
     made = []
     for rows, view in zip(ranges, views, strict=True):
         cached, first, new = memory.records[view.cached], memory.first(view), raw[rows]
@@ -298,18 +300,20 @@ def _heads(
     if part.strength == "sigmoid":
         strengths = model.linear(h, name + "b").sigmoid()
     v = v.unflatten(1, (part.heads, part.value_dim))
-    return Heads(q * part.scale, k, v, falls, strengths)
+    return Heads(q * part.scale, k, v, falls, strengths * part.factors[5])
 
 
 def _gated(model: Transformer, name: str, part: Recurrence, y: Tensor, h: Tensor) -> Tensor:
     """Return the outputs [N, H * P] of heads [N, H, P], with their gate and norm."""
-    gate = F.silu(model.linear(h, name + "z")) if part.gate != "none" else torch.ones(())
+    gate = torch.ones(())
+    if part.gate != "none":
+        gate = F.silu(model.linear(h, name + "z") * part.factors[3])
     if part.gate == "before":
         y = y * gate.view_as(y)
     if part.out_norm == "head":
-        y = model.bare(y) * model.w[name + "gain"]
+        y = model.bare(y, part.out_eps) * model.w[name + "gain"]
     flat = y.flatten(1)
     if part.out_norm == "groups":
-        grouped = model.bare(flat.unflatten(1, (part.norm_groups, -1)))
+        grouped = model.bare(flat.unflatten(1, (part.norm_groups, -1)), part.out_eps)
         flat = grouped.flatten(1) * model.w[name + "gain"]
     return flat * gate if part.gate == "after" else flat

@@ -1,4 +1,4 @@
-"""The constraint ``python``: each attribute that the output writes after a dot exists.
+"""The constraint ``python``: every attribute that the output writes after a dot must exist.
 
 It runs no code from a request. This folder is imported only when a request asks for the constraint,
 and only :func:`python_constraint` is used from outside.
@@ -23,7 +23,7 @@ def python_constraint(value: object, spellings: Sequence[bytes]) -> MonitoredTex
         spellings: the bytes of each token id; empty for ids that are not text.
 
     Raises:
-        InvalidInput: if the value has another form, if it is too large, or if a file is not Python.
+        InvalidInput: if the value has another form or is too large, or a file is not Python.
     """
     if not isinstance(value, Mapping) or not {"files"} <= value.keys() <= {"files", "code"}:
         fix = 'give {"files": {file name: source}, "code": text before the output}'

@@ -1,4 +1,4 @@
-"""Run a monitor in a process of its own, within bounds on time and memory.
+"""Runs a monitor in a process of its own, within bounds on time and memory.
 
 The process runs only this project's code, but its input may come from anybody: files that Python's
 parser reads. If the process hangs, takes too much memory or dies, only the request that asked
@@ -32,7 +32,7 @@ PATIENCE = 20.0
 MEMORY = 1 << 30
 """Bytes of memory that the process may take for its answers."""
 MOST = 8
-"""How many processes are kept. The one whose last question is the oldest is ended first."""
+"""The most monitor processes. The process that has been idle longest is ended first."""
 
 COMMAND = (sys.executable, "-m", __name__)
 
@@ -41,9 +41,9 @@ _books = threading.Lock()
 
 
 class MonitorApart(AttributesExist):
-    """Implements :class:`paradecode.constraints.python.masks.Monitor` by asking another process.
+    """A :class:`paradecode.constraints.python.masks.Monitor` that asks another process.
 
-    The process is started when it is needed, and again if it had to make room for others.
+    The process is started when it is needed, and started again if it had to make room for others.
 
     Args:
         files: file name -> source text.
@@ -145,7 +145,10 @@ def _mapped() -> int:
 
 
 def main() -> None:
-    """Read the files from the first line, and answer each further line, which is a text."""
+    """Read the files from the first input line, then answer each further line.
+
+    A further line is a text; the answer is the names that may follow it, as JSON.
+    """
     for kind, most in ((resource.RLIMIT_AS, _mapped() + MEMORY), (resource.RLIMIT_CORE, 0),
                        (resource.RLIMIT_NPROC, 0), (resource.RLIMIT_FSIZE, 0)):  # fmt: skip
         resource.setrlimit(kind, (most, most))

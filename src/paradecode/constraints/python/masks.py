@@ -1,4 +1,4 @@
-"""Turn a monitor into a constraint: the names that may follow become masks over tokens."""
+"""Turns a monitor into a constraint: the names that may follow become masks over tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.core.errors import DecoderError, InvalidInput
 
 
 class Names(NamedTuple):
-    """The names that may follow, in sorted order, and the beginning of a name that is written.
+    """The names that may follow, in sorted order, and the part of a name that is already written.
 
     If ``known`` is empty, anything may follow: no name has begun, or its possible ends are unknown.
     """
@@ -27,12 +27,12 @@ class Names(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether no name has begun, or the name that has begun may end here."""
+        """True if no name has begun, or the name that has begun may end here."""
         at = bisect_left(self.known, self.begun)
         return not self.known or self.known[at : at + 1] == (self.begun,)
 
     def then(self, written: bytes) -> Names | None:
-        """Return the state after more of a name is written, or None if no name has this form."""
+        """Return the state after ``written`` continues the name; None if no name has this form."""
         begun = self.begun + written
         at = bisect_left(self.known, begun)
         fits = at < len(self.known) and self.known[at].startswith(begun)
@@ -52,7 +52,7 @@ FREE = Names()
 
 
 class Monitor(Protocol):
-    """Tells which names may follow a text (Agrawal et al. 2023, arXiv 2306.10763).
+    """Interface: says which names may follow a text (Agrawal et al. 2023, arXiv 2306.10763).
 
     A monitor has no state: its answer depends only on the text, so going back costs nothing. It
     works on bytes, because a token may end in the middle of a character.
@@ -63,18 +63,18 @@ class Monitor(Protocol):
         """Bytes after which a name may begin that :meth:`names` knows."""
 
     def names(self, text: bytes) -> Collection[bytes] | None:
-        """Return the names that may follow ``text``, which ends with a trigger.
+        """Return the names that may follow ``text``, whose last byte is in ``triggers``.
 
         None, or no names, means that anything may follow. After a name, the text ends or a byte
         follows that ends names.
         """
 
     def ends(self, value: int) -> bool:
-        """Whether a byte ends a name, because no name can contain it."""
+        """Return whether a byte ends a name, because no name can contain it."""
 
 
 class _TokenWords:
-    """What each token writes of a name. This is the same for all texts.
+    """For each token of a vocabulary, the part of a name that it writes. It serves all texts.
 
     Args:
         spellings: the bytes of each token id; empty for ids that are not text.
@@ -82,12 +82,11 @@ class _TokenWords:
         ending: the bytes that end a name.
 
     Attributes:
-        text: bool [V], whether each token is text.
+        text: bool [V], True for tokens that are text.
         beginning: tokens in which a name begins. All other tokens are allowed while no name has
             begun.
-        by_word: bytes that are written of a name, before a byte that ends it -> tokens that write
-            them.
-        ended: bool [V], whether each token begins with a byte that ends a name.
+        by_word: part of a name, before a byte that ends it -> tokens that write this part.
+        ended: bool [V], True for tokens that begin with a byte that ends a name.
     """
 
     def __init__(
@@ -111,13 +110,13 @@ _token_words = lru_cache(maxsize=2)(_TokenWords)
 
 
 class MonitoredText:
-    """Implements :class:`paradecode.core.constraint.Constraint` by a monitor.
+    """A constraint (see :class:`paradecode.core.constraint.Constraint`) that follows a monitor.
 
     Args:
-        monitor: tells which names may follow.
+        monitor: says which names may follow.
         spellings: the bytes of each token id; empty for ids that are not text.
         before: the text that the output continues.
-        waits: whether the monitor may take long (:func:`paradecode.core.handoff.wait_for`).
+        waits: True if the monitor may take long (:func:`paradecode.core.handoff.wait_for`).
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class MonitoredText:
         return MonitorMatcher(self, ends)
 
     def begin(self) -> Names:
-        """Return what may follow the text before the output. That text may end within a name."""
+        """Return the names that may follow the text before the output. It may end within a name."""
         start = len(self.before)
         while start and not self.monitor.ends(self.before[start - 1]):
             start -= 1
@@ -143,7 +142,7 @@ class MonitoredText:
         return self.read(self.before[:start], known, self.before[start:]) or FREE
 
     def read(self, text: bytes, names: Names, piece: bytes) -> Names | None:
-        """Return what may follow ``text + piece``, if ``names`` may follow ``text``.
+        """Return the names that may follow ``text + piece``, if ``names`` may follow ``text``.
 
         Return None if the piece is forbidden.
         """
@@ -170,7 +169,7 @@ class MonitoredText:
         return end
 
     def allowed(self, text: bytes, names: Names) -> NDArray[np.bool_]:
-        """Return the tokens that may follow ``text`` if ``names`` may follow it, as bool [V]."""
+        """Return bool [V]: True for tokens that may follow ``text`` if ``names`` may follow it."""
         words = self.words
         if not names:
             mask, tokens = words.text.copy(), words.beginning
@@ -186,16 +185,16 @@ class MonitoredText:
 
 
 class MonitorMatcher:
-    """Implements :class:`paradecode.core.constraint.Matcher`.
+    """A matcher (see :class:`paradecode.core.constraint.Matcher`) that follows a monitor.
 
-    It keeps the text, and for each path since the last commit what may follow. So going back is a
-    look-up, and the monitor is asked only about drafts that are read.
+    It stores the text, and the names that may follow each path since the last commit. So going back
+    is a look-up, and the monitor is asked only about drafts that are read.
     """
 
     def __init__(self, constraint: MonitoredText, ends: Sequence[int]) -> None:
         self._constraint, self._ends = constraint, frozenset(ends)
         self._end_ids = np.array(sorted(ends), np.int32)
-        # What may follow is determined only when it is asked for, because that may take long.
+        # The names that may follow are computed only on demand, because this may take long.
         self._text, self._names = constraint.before, FREE
         self._unread: list[int] | None = []
         self._known: dict[tuple[int, ...], tuple[bytes, Names] | None] = {}
@@ -250,7 +249,7 @@ class MonitorMatcher:
         self.advance(committed)
 
     def _place(self, path: Sequence[int]) -> tuple[bytes, Names] | None:
-        """Return the text after a path, and what may follow, or None if the path is impossible."""
+        """Return the text after a path and the names that may follow; None if it is impossible."""
         if self._unread is not None:
             self._begin(self._unread)
         if not path:

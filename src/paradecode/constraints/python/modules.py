@@ -1,4 +1,4 @@
-"""Find the attributes of modules and classes by reading their source files."""
+"""Finds the attributes of modules and classes by reading their source files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Class:
         types: attribute -> the expression of its value, or None if there are several.
         returns: method -> the expression of its return value, or None if there are several.
         bases: expressions of the base classes, as written.
-        open: whether the class may have attributes that cannot be read from the source, because of
+        open: True if the class may have attributes that cannot be read from the source, because of
             `__getattr__`, a metaclass or a decorator.
     """
 
@@ -51,10 +51,10 @@ class Module:
 
     Attributes:
         names: all names that the file binds.
-        imports: local name -> dotted name of what was imported.
+        imports: local name -> dotted name of the imported module or object.
         types, returns: the types of variables and the return values of functions, as in
             :class:`Class`.
-        open: whether the file may have more names, because of ``import *`` or `__getattr__`.
+        open: True if the file may have more names, because of ``import *`` or `__getattr__`.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Module:
 
 
 def check_files(files: Mapping[str, str]) -> None:
-    """Raise InvalidInput if the files are too many or too large, or are no texts."""
+    """Raise InvalidInput if the files are too many or too large, or are not texts."""
     if not isinstance(files, Mapping) or not 0 < len(files) <= MAX_FILES:
         raise InvalidInput(FIELD, files, f"map 1 to {MAX_FILES} file names to their text")
     if not all(isinstance(name, str) and isinstance(text, str) for name, text in files.items()):
@@ -77,12 +77,12 @@ def check_files(files: Mapping[str, str]) -> None:
 
 
 def read_modules(files: Mapping[str, str]) -> dict[str, Module]:
-    """Read modules, and return them by dotted name.
+    """Parse source files, and return their modules by dotted name.
 
     ``pkg/shop.py`` is ``pkg.shop``, and also ``shop`` if no other file has this name.
 
     Raises:
-        InvalidInput: if the files are too large, or if one is not Python.
+        InvalidInput: if the files are too large, or one is not Python.
     """
     check_files(files)
     modules: dict[str, Module] = {}
@@ -232,7 +232,7 @@ def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def imports_of(node: ast.Import | ast.ImportFrom, module: str) -> dict[str, str]:
-    """Return local name -> dotted name of what an import statement binds to it."""
+    """Return local name -> dotted name of the object that an import statement binds to it."""
     found = {}
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -248,7 +248,7 @@ def imports_of(node: ast.Import | ast.ImportFrom, module: str) -> dict[str, str]
 
 
 def _called(node: ast.expr) -> str:
-    """Return the last part of a dotted name, which may be called."""
+    """Return the last part of a dotted name or of the name of a called function, else ""."""
     match node:
         case ast.Call(function):
             return _called(function)
@@ -257,7 +257,7 @@ def _called(node: ast.expr) -> str:
     return ""
 
 
-# The type of an expression, as far as the source tells it, and the attributes of that type.
+# The type of an expression, as far as the source shows it, and the attributes of that type.
 
 DEEPEST = 16
 HERE = ""
@@ -295,13 +295,13 @@ Scope = Mapping[str, "Type | None"]
 
 @dataclass
 class Resolver:
-    """Answers questions about the modules that were read."""
+    """Finds types and attributes of expressions in the modules that were read."""
 
     modules: dict[str, Module]
     _scopes: dict[str, dict[str, Type | None]] = field(default_factory=dict)
 
     def enter(self, names: dict[str, Type | None]) -> None:
-        """Set the names of the text itself. More names may be added to ``names`` later."""
+        """Set the names of the output text itself. More names may be added to ``names`` later."""
         self._scopes[HERE] = names
 
     def what_is(self, node: ast.expr | None, scope: Scope, depth: int = 0) -> Type | None:
@@ -370,7 +370,7 @@ class Resolver:
         return found | (set() if isinstance(owner, InstanceOf) else set(dir(type)))
 
     def line_of(self, kind: Class | type, depth: int = 0) -> list[Class | type] | None:
-        """Return a class and its bases, the nearest first, or None if one is unknown or open."""
+        """Return a class and its bases, nearest first, or None if one is unknown or open."""
         if isinstance(kind, type):
             return [kind]
         if kind.open or depth > DEEPEST:
@@ -409,7 +409,7 @@ class Resolver:
         return scope
 
     def imported(self, dotted: str) -> Type | None:
-        """Return what ``import`` finds for a dotted name among the files that were read."""
+        """Return the module or object that ``import`` finds in the given files."""
         if dotted in self.modules:
             return self.modules[dotted]
         owner, _, name = dotted.rpartition(".")

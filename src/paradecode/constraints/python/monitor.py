@@ -1,4 +1,4 @@
-"""The monitor for Python: after a dot come attributes of the value before the dot."""
+"""The monitor for Python: only attributes of the value before a dot may follow the dot."""
 
 from __future__ import annotations
 
@@ -107,15 +107,15 @@ QUOTED = re.compile(
 )
 """Matches a comment or a string literal, which may be unfinished."""
 MAX_NAMES = 4096
-"""The most attributes of a value. A value with more is not constrained, because masks take long."""
+"""The most attributes of a constrained value. With more, computing the masks would take long."""
 WORDS = re.compile(r"(\w+|:)(\s*:=)?")
 WORD = frozenset(b"_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 
 class AttributesExist:
-    """Implements :class:`paradecode.constraints.python.masks.Monitor` for Python.
+    """The monitor for Python (see :class:`paradecode.constraints.python.masks.Monitor`).
 
-    It finds out the type of the value before the dot from the given files and the code so far:
+    It infers the type of the value before the dot from the given files and the code so far:
     imports, classes, assignments, annotations and annotated return values. Files are parsed, and
     are never imported or run. If the type is not known for sure, anything may follow.
 
@@ -123,7 +123,7 @@ class AttributesExist:
         files: file name -> source text.
 
     Raises:
-        InvalidInput: if a file is not Python, or if the files are too large.
+        InvalidInput: if a file is not Python, or the files are too large.
     """
 
     triggers = frozenset(b".")
@@ -165,7 +165,7 @@ class AttributesExist:
 
 
 def current(text: str) -> str:
-    """Return the code that is being written: the text, or what is in its last open fence."""
+    """Return the code that is being written: the text, or the part in its last open fence."""
     fences = list(FENCE.finditer(text))
     if not fences:
         return text
@@ -175,7 +175,7 @@ def current(text: str) -> str:
 
 
 def _is_code(code: str) -> bool:
-    """Whether the end of ``code`` is outside of string literals and comments."""
+    """Return whether the end of ``code`` is outside of string literals and comments."""
     end = 0
     for quoted in QUOTED.finditer(code):
         end = quoted.end()
@@ -183,10 +183,10 @@ def _is_code(code: str) -> bool:
 
 
 def _bound_here(name: str, line: str) -> bool:
-    """Whether the line that is being written binds the name itself.
+    """Return whether the line that is being written binds ``name`` itself.
 
-    A ``lambda`` binds the names before its colon, ``for`` those before ``in``, and ``:=`` the name
-    before it.
+    A ``lambda`` binds the names before its colon, ``for`` binds the names before ``in``, and ``:=``
+    binds the name before it.
     """
     binding = {"lambda": False, "for": False}
     for word, after in WORDS.findall(line):

@@ -1,4 +1,4 @@
-"""Make the smallest automaton over bytes for a regular expression, and from it one over tokens."""
+"""Builds the smallest automaton over bytes for a regular expression, and one over tokens."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MOST_STATES = 4000
 MOST_STEPS = 20_000
 """The most states of the nondeterministic automaton, in which repeats are written out."""
 MOST_WORK = 5_000_000
-"""The most states that are visited to make the deterministic automaton, in about a second."""
+"""The most state visits while the deterministic automaton is built, which take about a second."""
 MOST_CELLS_REFINED = 30_000_000
-"""The most table entries that are read to merge equivalent states, in about a second."""
+"""The most table entries that are read to merge equivalent states, which takes about a second."""
 
 
 def too_large() -> InvalidInput:
@@ -35,7 +35,7 @@ def too_large() -> InvalidInput:
 
 
 def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return next states, int32 [S, 256], and whether each state accepts, bool [S].
+    """Return next states, int32 [S, 256], and bool [S], True for accepting states.
 
     State 0 is the start.
 
@@ -72,7 +72,7 @@ def byte_automaton(expression: Expression) -> tuple[NDArray[np.int32], NDArray[n
 
 
 class _NFA:
-    """A nondeterministic automaton with empty moves, made by Thompson's construction."""
+    """A nondeterministic automaton with empty transitions, made by Thompson's construction."""
 
     def __init__(self) -> None:
         self.moves: list[list[tuple[frozenset[int], int]]] = []
@@ -94,7 +94,7 @@ class _NFA:
             raise too_large()
 
     def build(self, part: Expression, start: int) -> int:
-        """Add ``part`` after the state ``start``. Return the state after it."""
+        """Add ``part`` after the state ``start``, and return the state after it."""
         self.spend(1)  # Parts without states count, too, as they may be a million.
         if isinstance(part, Bytes):
             end = self.new()
@@ -137,9 +137,9 @@ class _NFA:
         return new
 
     def alphabet(self) -> tuple[NDArray[np.int64], dict[frozenset[int], list[int]]]:
-        """Return each byte's class, int64 [256], and each move's classes of bytes.
+        """Return each byte's class, int64 [256], and the classes of each set of bytes.
 
-        Bytes of one class occur in the same moves.
+        Bytes of one class occur in the same transitions.
         """
         sets = {values for moves in self.moves for values, _ in moves}
         member = np.zeros((256, max(len(sets), 1)), bool)
@@ -149,9 +149,9 @@ class _NFA:
         return classes, {values: np.unique(classes[list(values)]).tolist() for values in sets}
 
     def closure(self, state: int) -> frozenset[int]:
-        """Return the states that empty moves reach from ``state``.
+        """Return the states that empty transitions reach from ``state``.
 
-        Only the end and states with moves by bytes are returned.
+        Only the end and states with transitions by bytes are returned.
         """
         if state not in self._closures:
             seen, todo = {state}, [state]
@@ -168,10 +168,11 @@ class _NFA:
 def _smallest(
     table: NDArray[np.int32], accepting: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Merge equivalent states (Moore's partition refinement). The start stays state 0.
+    """Merge equivalent states; return the table and the accepting states. State 0 is the start.
 
-    The first partition is by the distance to the next accepting state and to the next state that
-    does not accept. It tells most states of a long chain apart, so few rounds are left.
+    This is Moore's partition refinement. The first partition is by the distance to the next
+    accepting state and to the next state that does not accept. It separates most states of a long
+    chain, so few rounds are left.
     """
     # Row -1 is the dead state, which does not accept.
     steps = np.vstack([table, np.full((1, table.shape[1]), DEAD, np.int32)])
@@ -200,7 +201,7 @@ def _smallest(
 
 
 def _distance(steps: NDArray[np.int32], goals: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the fewest bytes from each state to a goal, int64 [S]; -1 if there is no way."""
+    """Return int64 [S]: the fewest bytes from each state to one of ``goals``, or -1."""
     found = np.where(goals, 0, -1)
     while True:
         known = found >= 0
@@ -211,7 +212,7 @@ def _distance(steps: NDArray[np.int32], goals: NDArray[np.bool_]) -> NDArray[np.
 
 
 MOST_CELLS = 8_000_000
-"""The most entries (states times columns) of the table. They take 32 MB."""
+"""The most entries (states times columns) of the table, which take 32 MB."""
 
 
 def token_automaton(expression: Expression, spellings: Sequence[bytes]) -> TokenAutomaton:
@@ -221,11 +222,11 @@ def token_automaton(expression: Expression, spellings: Sequence[bytes]) -> Token
         spellings: the bytes of each token id; empty for ids that are not text.
 
     Raises:
-        InvalidInput: if the automaton is too large, or if no text matches.
+        InvalidInput: if the automaton is too large, or no text matches.
     """
     table, accepting = byte_automaton(expression)
     states = len(table)
-    # Bytes with equal columns are replaced by one byte. Then many tokens have the same spelling.
+    # Bytes with equal columns are replaced by one byte, so that many tokens become equal.
     classes, inverse = np.unique(table, axis=1, return_inverse=True)
     alike = bytes(np.ravel(inverse).astype(np.uint8))
     # An extra entry at the end lets a step from the dead state (-1) lead to the dead state.
@@ -258,7 +259,7 @@ def token_automaton(expression: Expression, spellings: Sequence[bytes]) -> Token
 
 
 def _shared(one: bytes, other: bytes, most: int) -> int:
-    """Return the length of the common prefix, at most ``most``."""
+    """Return the length of the common prefix of two byte strings, at most ``most``."""
     end = min(len(one), len(other), most)
     for at in range(end):
         if one[at] != other[at]:

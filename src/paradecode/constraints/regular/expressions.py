@@ -90,7 +90,7 @@ WIDE = one_of(
 
 
 def between(low: int, high: int) -> Expression:
-    """Return an expression of the whole numbers from ``low`` to ``high``.
+    """Return an expression that matches the whole numbers from ``low`` to ``high``.
 
     The numbers have no leading zeros, and 0 has no sign.
     """
@@ -103,7 +103,7 @@ def between(low: int, high: int) -> Expression:
 
 
 def _natural(low: int, high: int) -> Expression:
-    """Return an expression of natural numbers, with one part for each number of digits."""
+    """Return an expression that matches natural numbers, with one part per number of digits."""
     parts = []
     while len(str(low)) < len(str(high)):
         edge = 10 ** len(str(low)) - 1
@@ -113,7 +113,10 @@ def _natural(low: int, high: int) -> Expression:
 
 
 def _digits(low: str, high: str) -> Expression:
-    """Return an expression of numbers with equally many digits, where leading zeros are allowed."""
+    """Return an expression that matches numbers with the same number of digits as ``low``.
+
+    Leading zeros are allowed.
+    """
     if not low:
         return EMPTY
     if low == "0" * len(low) and high == "9" * len(high):
@@ -131,8 +134,8 @@ def _digits(low: str, high: str) -> Expression:
 
 # Simple patterns, for which automata are built quickly. They have literals, ``.``, classes, groups,
 # ``|``, repeats, ``^`` at the beginning and ``$`` at the end. If dialects differ (does ``\d``
-# include Arabic digits?), the smaller set is used, so every text that the automaton accepts matches
-# in all dialects.
+# include Arabic digits?), the smaller set of characters is used. So every text that the automaton
+# accepts matches in all dialects.
 
 ASCII = frozenset(range(128))
 DIGITS = frozenset(b"0123456789")
@@ -150,8 +153,8 @@ class Characters:
     """A set of characters: ASCII codes, and either some other characters or all others.
 
     Attributes:
-        disputed: whether dialects differ about characters beyond ASCII. Then neither this set nor
-            its complement has any of them.
+        disputed: True if dialects differ about characters beyond ASCII. Then neither this set nor
+            its complement has any such character.
     """
 
     ascii: frozenset[int]
@@ -160,7 +163,7 @@ class Characters:
     disputed: bool = False
 
     def expression(self, quoted: bool) -> Expression:
-        """Return an expression of one character of the set.
+        """Return an expression that matches one character of the set.
 
         With ``quoted``, the character is written as in a JSON string, without control characters.
         """
@@ -180,7 +183,7 @@ ANY = Characters(ASCII - frozenset(b"\n"), others=True)
 
 
 def parse(pattern: str, quoted: bool = False) -> Expression:
-    """Return an expression of all texts that match ``pattern`` as a whole.
+    """Return an expression that matches the texts which ``pattern`` matches as a whole.
 
     Raises:
         InvalidInput: if the pattern has a syntax error, or unsupported syntax.

@@ -1,4 +1,4 @@
-"""Turn the regular part of JSON Schema into a regular expression over bytes.
+"""Turns the regular part of JSON Schema into a regular expression over bytes.
 
 Every text that the expression matches is valid, but not every valid document matches. Objects have
 only their declared properties, in the schema's order, and there is no whitespace.
@@ -59,11 +59,11 @@ LARGEST = 10**15
 
 
 def schema_expression(schema: object) -> Expression:
-    """Return an expression of the documents of a schema.
+    """Return an expression that matches documents of a JSON schema.
 
     Raises:
-        InvalidInput: if a keyword is not supported on a canvas, if the schema is recursive, or if
-            its references make it too large.
+        InvalidInput: if a keyword is not supported on a canvas, the schema is recursive, or its
+            references make it too large.
     """
     return _SchemaReader(schema).read(schema, ())
 
@@ -73,7 +73,7 @@ class _SchemaReader:
         self.root, self.count = root, 0
 
     def read(self, schema: object, inside: tuple[str, ...]) -> Expression:
-        """Return the expression of a schema, where ``inside`` are the references that led to it."""
+        """Return the expression of a schema. ``inside`` are the references that led to it."""
         self.count += 1
         if self.count > MOST_STEPS:  # References may double; each schema needs a state.
             raise too_large()
@@ -198,7 +198,7 @@ def _number(kind: str, schema: Mapping[str, Any]) -> Expression:
 
 
 def _meets(value: object, schema: Mapping[str, Any]) -> bool:
-    """Whether a value of ``enum`` or ``const`` also meets the schema's ``type`` and ``enum``."""
+    """Return whether a value of ``enum`` or ``const`` also satisfies ``type`` and ``enum``."""
     kinds = schema.get("type", list(KEYWORDS))
     kinds = [kinds] if isinstance(kinds, str) else kinds
     kind = KINDS_OF.get(type(value), "")

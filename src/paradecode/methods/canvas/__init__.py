@@ -1,1 +1,1 @@
-"""Methods for masked diffusion models: a canvas of masks is filled several tokens a forward."""
+"""Methods for masked diffusion models: each forward pass fills several masks of a canvas."""

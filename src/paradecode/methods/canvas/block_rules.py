@@ -1,4 +1,4 @@
-"""Block rules say in which positions of the canvas masks may be decided."""
+"""Block rules choose the window of the canvas whose masks may be decided in a forward pass."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from paradecode.methods.parts import declare, parameter, text
 
 
 class Blocks:
-    """A block rule says in which positions masks may be decided.
+    """Base class of block rules, which choose the positions whose masks may be decided next.
 
-    It is a dataclass, and each request has its own object. Fields declared with ``parameter`` or
-    ``choice`` are settings: ``blocks=sliding(masks=16)``.
+    A block rule is a dataclass, and each request has its own object. Fields declared with
+    ``parameter`` or ``choice`` are settings: ``blocks=sliding(masks=16)``.
 
     Attributes:
         clashes: see :class:`Policy`.
@@ -29,7 +29,7 @@ class Blocks:
         self.block_length = block_length
 
     def window(self, canvas: Canvas) -> Window:
-        """Return the window of the next forward; it must have a masked position."""
+        """Return the window of the next forward pass. The window must contain a masked position."""
         raise NotImplementedError
 
     def narrow(self, view: View) -> Window:
@@ -46,8 +46,8 @@ class Blocks:
 def limit(canvas: Canvas, start: int) -> int:
     """Return one past the last position that a window may have if it begins at ``start``.
 
-    In a model with its own blocks this is the end of a block, because rows were trained to see only
-    decided blocks before their own.
+    In a block-causal model this is the end of the block that contains ``start``: the model was
+    trained with all earlier blocks decided, so a window must not enter the next block.
     """
     return canvas.reach(start + 1) if canvas.block > 1 else canvas.end
 
@@ -56,8 +56,8 @@ def limit(canvas: Canvas, start: int) -> int:
 class FixedBlocks(Blocks):
     """Semi-autoregressive decoding: a block is finished before the next one begins.
 
-    LLaDA (arXiv 2502.09992), section 2.4. For a model with blocks of its own the grid is the
-    model's: the first block may begin with the end of the prompt.
+    LLaDA (arXiv 2502.09992), section 2.4. In a block-causal model the blocks are the model's own
+    blocks, so the first one may begin with the end of the prompt.
     """
 
     def window(self, canvas: Canvas) -> Window:
@@ -71,11 +71,12 @@ class FixedBlocks(Blocks):
 
 @declare("blocks", "lead", paper="Fast-dLLM v2", arxiv="2509.26328")
 class Lead(FixedBlocks):
-    """Fixed blocks; the first position of each block of the model is decided first, and alone.
+    """Fixed blocks; the first position of each of the model's blocks is decided first, and alone.
 
-    This is the sampler of Fast-dLLM v2 (arXiv 2509.26328). Its model's logits are shifted, so the
-    forward that computes a finished block from its final tokens also predicts the first position of
-    the next block. In all other blocks, and for all other models, this rule is ``fixed``.
+    This is the sampler of Fast-dLLM v2 (arXiv 2509.26328). The logits of its model are shifted by
+    one position: the forward pass that computes a finished block from its final tokens also
+    predicts the first position of the next block. In all other blocks, and for all other models,
+    this rule is the same as ``fixed``.
     """
 
     def window(self, canvas: Canvas) -> Window:
@@ -108,12 +109,12 @@ class Sliding(Blocks):
     """The window holds the next masks of the canvas, so that an unsure position delays no other.
 
     Deferred Commitment Decoding (arXiv 2601.02076): the window begins with the first mask and ends
-    behind the ``masks``-th one, but is at most ``width`` positions wide. If ``width`` is as large
-    as the canvas, this is the window of Window-Diffusion (arXiv 2601.20332), whose cache is
-    ``window``. For a model with blocks of its own the window stays inside one of them.
+    after the ``masks``-th mask, but is at most ``width`` positions wide. If ``width`` is as large
+    as the canvas, this is the window of Window-Diffusion (arXiv 2601.20332). The cache of
+    Window-Diffusion is ``cache=window``. In a block-causal model the window stays inside one block.
 
-    Caches and schedules treat the sliding window as one block: nothing is refreshed because the
-    window moves.
+    Cache rules and step schedules treat the sliding window as one block: a moved window refreshes
+    nothing.
     """
 
     clashes = MappingProxyType({"cache=dual": LEFT})
@@ -146,14 +147,14 @@ def read_tokens(text: str) -> np.ndarray:
 class Adaptive(Blocks):
     """AdaBlock (arXiv 2509.26432): a block ends with the most confident delimiter just ahead.
 
-    The first forward of a block looks at the next ``ahead`` positions of the output. If the
-    delimiter that is proposed there with the highest confidence reaches ``threshold``, the block
-    ends with it. Otherwise the block ends after ``block_length`` positions. The same forward also
-    commits the first tokens of the block.
+    The first forward pass of a block proposes tokens for the next positions of the output. Among
+    the proposed delimiters (``delimiters``), the most confident one ends the block if its
+    confidence is at least ``threshold``. If it is below, the block has ``block_length`` positions.
+    The same forward also commits the first tokens of the block.
 
-    In the paper's algorithm ``ahead`` is a share of what was decided so far; in its code, and here,
-    it is a share of the whole output. For a model with blocks of its own a block stays inside one
-    of them.
+    ``ahead`` is the share of the whole output in which delimiters are looked for, as in the paper's
+    code. (In the paper's algorithm it is a share of the decided positions.) In a block-causal model
+    the block stays inside one of the model's blocks.
     """
 
     threshold: float = parameter(
@@ -186,7 +187,7 @@ class Adaptive(Blocks):
         return Window(self._first, min(self._end, view.canvas.end), self._block)
 
     def _length(self, view: View) -> int:
-        """Return the length of the block that begins, in positions."""
+        """Return the number of positions of the block that begins now."""
         near = view.eligible & (view.positions < self._first + self._reach)
         found = np.flatnonzero(near & np.isin(view.proposals, self._ids))
         if len(found):

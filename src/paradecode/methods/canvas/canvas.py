@@ -1,4 +1,4 @@
-"""The canvas of a request, a policy's view of it in a step, and the policy's decision."""
+"""The canvas of a request, a policy's view of one forward pass, and the policy's decision."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from paradecode.core.sampling import SamplingParams, penalties
 from paradecode.methods.canvas.feasible import Marks, Positions, Rules, Tokens, rules_of
 
 NOTHING = -1
-"""The value in :attr:`Canvas.stored` of a position without cached keys and values."""
+"""The value in :attr:`Canvas.stored` for a position without cached keys and values."""
 
 
 class Canvas:
-    """The prompt and the output of a request as one row of N positions.
+    """The prompt and the output of a request as one sequence of N positions.
 
     Slot i of the K/V cache belongs to position i.
 
@@ -30,23 +30,24 @@ class Canvas:
         prompt: int32 [P].
         length: number of positions after the prompt; at first all are masked.
         mask_token: the token that the model reads at masked positions.
-        block: 0 if every row sees every row (full attention); n if rows see their own block of n
-            positions and the ones before it; 1 is causal attention.
-        shift: whether the logits of row i predict position i + 1.
+        block: 0 for full attention. For block-causal attention, the number of positions in a block:
+            a position attends to its own block and to earlier blocks. 1 is causal attention.
+        shift: True if the logits at position i predict position i + 1.
 
     Attributes:
         tokens: int32 [N], the mask token where masked.
         masked: bool [N]; needed because a prompt may contain the mask token.
-        stored: int32 [N], the token that the cached K/V of a position were computed from, or -1.
+        stored: int32 [N], the token from which the cached keys and values of a position were
+            computed, or -1 if there are none.
         start: P, where the output begins.
-        shown_end: one past the last position that the request may show; those behind it only fill
-            up the last block of the model.
-        origin: where blocks of fixed length begin: at P, or for a model with its own blocks at the
-            start of the block that contains P.
-        steps: number of forwards so far.
+        shown_end: one past the last position that the request may show. Later positions only fill
+            up the last block of a block-causal model.
+        origin: where blocks of fixed length begin: at P, or in a block-causal model at the start of
+            the block that contains P.
+        steps: number of forward passes so far.
         stops: token ids that end the text.
         layers, heads, vocab_size: sizes of the model.
-        gives_attention: whether the model's forwards can return attention weights.
+        gives_attention: True if the model's forwards can return attention weights.
         rules: rules of the request's constraint, or None.
     """
 
@@ -71,9 +72,9 @@ class Canvas:
 
     @classmethod
     def of(cls, seq: TokenSequence) -> Canvas:
-        """Return the canvas of a request, as long as ``max_tokens`` and the context allow.
+        """Build the canvas of a request, as long as ``max_tokens`` and the context length allow.
 
-        For a model with its own blocks the canvas ends with a whole block.
+        In a block-causal model the canvas ends with a whole block.
 
         Raises:
             InvalidInput: if the model is not a masked diffusion model.
@@ -107,31 +108,35 @@ class Canvas:
 
     @property
     def end(self) -> int:
-        """Return N, which is one past the last position."""
+        """N, which is one past the last position."""
         return len(self.tokens)
 
     @property
     def edge(self) -> int:
-        """Return the first masked position, or N; everything before it is text."""
+        """The first masked position, or N if none is left. All positions before it are decided."""
         masks = self.masked.argmax()
         return int(masks) if self.masked[masks] else self.end
 
     @property
     def final(self) -> Marks:
-        """Return bool [N]: positions that are decided and cached with their present token."""
+        """Bool [N]: True where a position is decided and cached with its present token."""
         return ~self.masked & (self.stored == self.tokens)
 
     @property
     def cached(self) -> Marks:
-        """Return bool [N]: positions with stored keys and values, which may be stale."""
+        """Bool [N]: True where keys and values are stored, which may be stale."""
         return self.stored != NOTHING
 
     def reach(self, end: int) -> int:
-        """Return one past the last row that rows before ``end`` may see."""
+        """Return one past the last position to which positions before ``end`` may attend."""
         return min(-(-end // self.block) * self.block, self.end) if self.block else self.end
 
     def commit(self, positions: Positions, tokens: Tokens) -> None:
-        """Write the tokens at masked positions, which are then decided."""
+        """Write ``tokens`` at masked ``positions``, which are decided from now on.
+
+        Raises:
+            DecoderError: if a position is not masked or named twice, or a token is the mask token.
+        """
         twice = len(positions) > 1 and (np.diff(np.sort(positions)) == 0).any()
         if twice or not self.masked[positions].all():
             raise DecoderError("a policy may commit masked positions only, each of them once")
@@ -143,7 +148,7 @@ class Canvas:
         self.masked[positions] = False
 
     def revoke(self, positions: Positions) -> None:
-        """Mask decided positions of the output again."""
+        """Mask decided positions of the output again; raise DecoderError for any other position."""
         if len(positions) and (positions.min() < self.start or self.masked[positions].any()):
             raise DecoderError("only decided positions of the output can be masked again")
         self.tokens[positions] = self.mask_token
@@ -158,7 +163,7 @@ class Canvas:
         self.shown_end = min(self.shown_end, end)
 
 
-# A policy's view of a step, and its decision.
+# A policy's view of one forward, and its decision.
 
 Scores = NDArray[np.float64]
 NO_POSITIONS: Positions = np.empty(0, np.int64)
@@ -166,13 +171,13 @@ NO_POSITIONS: Positions = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class Window:
-    """The positions in which masks may be decided: ``start`` to ``end`` (exclusive).
+    """The positions whose masks may be decided: ``start`` to ``end`` (exclusive).
 
     Attributes:
-        block: number of the block; caches refresh when it changes.
-        span: start and end of the positions that share the planned steps of the block, if they are
-            more than this (sliding) window.
-        begin: where the block begins, if that is inside of the prompt.
+        block: index of the block; caches refresh when it changes.
+        span: start and end of the positions among which the block's planned steps are divided, if a
+            sliding window is only a part of them.
+        begin: where the block begins, if it begins inside the prompt.
     """
 
     start: int
@@ -183,7 +188,7 @@ class Window:
 
     @property
     def shared(self) -> slice:
-        """Return the positions that share the planned steps of the block."""
+        """The slice of positions among which the block's planned steps are divided."""
         return slice(*(self.span or (self.start, self.end)))
 
 
@@ -192,12 +197,13 @@ class Progress:
     """Counts of a request's steps and masks.
 
     Attributes:
-        steps: forwards that the user plans for the whole canvas; by default one for each mask.
-        step: forwards before this one.
-        block_step: forwards of this block before this one.
-        masks: masked positions of the canvas when decoding began.
-        block_masks: masked positions of this block when it began.
-        before: positions of all earlier blocks that were masked when those began.
+        steps: forward passes that the user plans for the whole canvas; by default one for each
+            mask.
+        step: number of forwards before this one.
+        block_step: number of earlier forwards of this block.
+        masks: number of masked positions of the canvas when decoding began.
+        block_masks: number of masked positions of this block when the block began.
+        before: the sum of ``block_masks`` over all earlier blocks.
     """
 
     steps: int
@@ -210,21 +216,21 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The predictions of one forward; row k predicts position ``positions[k]``.
+    """The predictions of one forward pass for K positions; row k predicts ``positions[k]``.
 
     Attributes:
-        canvas: the state; policies read it and never change it.
-        window: the positions in which masks may be decided.
+        canvas: the canvas before the decision; policies read it and never change it.
+        window: the positions whose masks may be decided.
         positions: int64 [K], ascending; the positions that the policy observes.
-        eligible: bool [K], which of them are masked and in the window.
+        eligible: bool [K], True where the position is masked and in the window.
         proposals: int32 [K], the tokens that may be committed; never the mask token.
         confidence: float64 [K], probability of the proposal at temperature 1, after biases and
-            penalties, before top-k and the like; the mask token is banned.
-        logits: [K, V], after biases and penalties, mask token at -inf.
+            penalties, before filters such as top-k. The mask token is banned.
+        logits: [K, V], after biases and penalties, with the mask token at -inf.
         raw: [K, V], the model's own logits.
         progress: counts of steps and masks.
-        refresh: whether this forward computed every row of the canvas.
-        seed: seed of the request's noise (see :mod:`paradecode.core.noise`).
+        refresh: True if this forward computed every row of the canvas.
+        seed: seed of the request's random numbers (see :mod:`paradecode.core.noise`).
     """
 
     canvas: Canvas
@@ -241,65 +247,65 @@ class View:
 
     @cached_property
     def margin(self) -> Scores:
-        """Return float64 [K]: probability of the best token minus that of the second best."""
+        """Float64 [K]: probability of the best token minus probability of the second best token."""
         return self.logits.margin()
 
     @cached_property
     def entropy(self) -> Scores:
-        """Return float64 [K]: the entropy of each row, in nats."""
+        """Float64 [K]: the entropy of each position's distribution, in nats."""
         return self.logits.entropy()
 
     @cached_property
     def gap(self) -> Scores:
-        """Return float64 [K]: the best logit minus the second best logit."""
+        """Float64 [K]: the best logit minus the second best logit."""
         values = self.logits.top_k(2)[1].astype(np.float64)
         return values[:, 0] - values[:, -1]
 
     @property
     def inside(self) -> Marks:
-        """Return bool [K]: positions in the window, masked or not."""
+        """Bool [K]: True for positions in the window, masked or not."""
         return (self.positions >= self.window.start) & (self.positions < self.window.end)
 
     def uniform(self, step: int) -> Scores:
-        """Return float64 [K]: noise of (seed, step, position) in (0, 1), for random orders."""
+        """Return float64 [K]: random numbers in (0, 1), fixed by seed, step and position."""
         return uniform(key(self.seed, step, Purpose.ORDER), self.positions)
 
     def gumbel(self, step: int) -> Scores:
-        """Return float64 [K]: Gumbel noise of (seed, step, position)."""
+        """Return float64 [K]: Gumbel random numbers, fixed by seed, step and position."""
         return gumbel(key(self.seed, step, Purpose.ORDER), self.positions)
 
     def best(self, scores: NDArray[np.floating], count: int) -> Positions:
         """Return the ``count`` eligible positions with the highest scores, best first.
 
         Args:
-            scores: [K]; equal ones go by position, the lowest first.
+            scores: [K]. Among equal scores the lowest position comes first.
         """
         rows = np.flatnonzero(self.eligible)
         order = np.argsort(-np.asarray(scores)[rows], kind="stable")
         return self.positions[rows[order[: max(count, 0)]]]
 
     def rows(self, positions: Positions) -> Positions:
-        """Return int64: the row of the view that belongs to each observed position."""
+        """Return int64: the index in :attr:`positions` of each of the given ``positions``."""
         return np.searchsorted(self.positions, positions)
 
     def within(self, window: Window) -> View:
-        """Return the view of the same forward with another window."""
+        """Return a view of the same forward pass with another window."""
         inside = (self.positions >= window.start) & (self.positions < window.end)
         return replace(self, window=window, eligible=inside & self.canvas.masked[self.positions])
 
     def tokens(self, decision: Decision) -> Tokens:
-        """Return int32: the token for each position that a decision commits."""
+        """Return int32: the token for each position that ``decision`` commits."""
         proposed = self.proposals.take(self.rows(decision.commit), mode="clip")
         return proposed if decision.tokens is None else decision.tokens
 
     def or_best(self, decision: Decision) -> Decision:
-        """Return the decision; an empty one commits the most confident position instead."""
+        """Return ``decision``; if it changes nothing, commit the most confident position."""
         if len(decision.commit) or len(decision.revoke):
             return decision
         return replace(decision, commit=self.best(self.confidence, 1), tokens=None)
 
     def and_also(self, decision: Decision, rows: NDArray[np.integer | np.bool_]) -> Decision:
-        """Return the decision, which also commits the proposals of ``rows``."""
+        """Return ``decision`` with the proposals at the view's ``rows`` committed as well."""
         return replace(
             decision,
             commit=np.concatenate([decision.commit, self.positions[rows]]),
@@ -309,16 +315,16 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A policy's decision after a forward: which positions change, and how.
+    """A policy's decision after a forward pass: the positions that change, and their tokens.
 
     Attributes:
-        commit: masked, observed positions. If there are none and nothing is revoked, the most
+        commit: masked, observed positions. If ``commit`` and ``revoke`` are empty, the most
             confident eligible position is committed, so that every forward makes progress.
-        tokens: int32, one for each of ``commit``; default: the proposals.
-        revoke: decided positions of the output to mask again. A policy that revokes must declare
-            it (:attr:`Policy.revises`).
-        truncate: the canvas is cut before this position (an end of text was found).
-        refresh: whether the cache must recompute everything in the next forward.
+        tokens: int32, one for each of ``commit``; by default the proposals.
+        revoke: decided positions of the output that are masked again. A policy that revokes must
+            declare it (:attr:`Policy.revises`).
+        truncate: the canvas is cut before this position, because an end of text was found.
+        refresh: True if the cache must recompute everything in the next forward.
     """
 
     commit: Positions = field(default_factory=lambda: NO_POSITIONS)
@@ -331,7 +337,7 @@ class Decision:
 # Turns logits into a proposed token for each position.
 
 Fuse = Callable[[Logits, Positions], Logits]
-"""A policy's change of the logits [K, V] (after biases) of positions [K]; it returns logits."""
+"""A function by which a policy changes the logits [K, V] of positions [K], after biases."""
 
 
 def propose(
@@ -339,13 +345,15 @@ def propose(
 ) -> tuple[Tokens, Scores, Logits]:
     """Choose a token for each of ``positions`` [K] from the model's logits ``raw`` [K, V].
 
-    Returns int32 [K] tokens, their probabilities float64 [K], and the logits they came from.
+    Returns int32 [K] tokens, their probabilities float64 [K], and the logits from which the tokens
+    were chosen.
 
-    The steps in order: the mask token is banned; biases and penalties are added (for tokens decided
-    anywhere on the canvas); ``fuse`` changes the logits; the constraint bans tokens after which the
-    canvas could not be filled; temperature, top-k, top-p and min-p choose the token with the noise
-    of (seed, position). Equal logits give a position the same token again, in any batch and with
-    any policy. The confidence is the probability before temperature.
+    The steps, in order: the mask token is banned; biases and penalties are added (counting tokens
+    that are decided anywhere on the canvas); ``fuse`` changes the logits; the constraint bans
+    tokens after which the canvas could not be filled; temperature, top-k, top-p and min-p choose
+    the token, with random numbers that are fixed by seed and position. A position with equal logits
+    therefore always gets the same token, in any batch and with any policy. The returned probability
+    is the one at temperature 1.
     """
     logits = fuse(raw.with_bias(_biases(seq, canvas, raw, positions)), positions)
     if canvas.rules is not None:
@@ -375,7 +383,7 @@ def _biases(
 
 
 def _bans(canvas: Canvas, rules: Rules, positions: Positions) -> list[Bias | None]:
-    """Return biases of minus infinity for tokens that the constraint forbids at a position."""
+    """Return biases of minus infinity for tokens that the constraint forbids at each position."""
     allowed = rules.allowed(canvas.tokens, canvas.masked, positions)
     allowed[:, canvas.mask_token] = False
     forbidden = [np.flatnonzero(~row).astype(np.int32) for row in allowed]
@@ -387,7 +395,7 @@ def _sparse(added: dict[int, float]) -> Bias:
 
 
 def _penalties(params: SamplingParams, canvas: Canvas, raw: Logits) -> Bias:
-    """Return token ids [m] and what the penalties add to them in each row [K, m]."""
+    """Return token ids [m] and the penalties on their logits at each position [K, m]."""
     decided = ~canvas.masked
     output = canvas.tokens[canvas.start :][decided[canvas.start :]]
     ids = np.unique(canvas.tokens[decided] if params.repetition_penalty != 1.0 else output)
@@ -397,10 +405,10 @@ def _penalties(params: SamplingParams, canvas: Canvas, raw: Logits) -> Bias:
 
 
 def _joined(bias: Bias, ids: Tokens, changes: NDArray[np.float32]) -> Bias:
-    """Add ``changes`` [K, m] to a bias; they belong to ascending ``ids`` [m].
+    """Return the sum of a bias and ``changes`` [K, m], as token ids [n] and additions [K, n].
 
-    Returns the sum as token ids [n] and additions [K, n]. A banned token stays banned: finite
-    changes do not lift minus infinity.
+    ``changes`` belong to ascending token ``ids`` [m]. A banned token stays banned, because a finite
+    change does not lift minus infinity.
     """
     every = np.union1d(bias[0], ids).astype(np.int32)
     total = np.zeros((len(changes), len(every)), np.float32)

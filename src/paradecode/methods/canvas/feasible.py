@@ -1,10 +1,11 @@
-"""A constraint on a canvas allows a token only if the rest of the canvas can still be filled.
+"""Constraints on a canvas: a token is allowed if the rest of the canvas can still be filled.
 
-The output has n positions, and some of them are decided, in any order. ``ahead[i]`` has the states
-of the constraint's automaton that some filling of the first i positions leads to, and ``back[i]``
-the states from which some filling of the other positions reaches an end. A token fits position i if
-it leads from a state of ``ahead[i]`` to one of ``back[i + 1]``. (DINGO, arXiv 2505.23061, finds the
-most likely filling with the same states; here the commit policy decides the order.)
+The output has n positions, and some of them are decided, in any order. ``ahead[i]`` is the set of
+automaton states that some filling of the first i positions leads to. ``back[i]`` is the set of
+states from which some filling of the remaining positions reaches an accepting state. A token fits
+position i if it leads from a state of ``ahead[i]`` to a state of ``back[i + 1]``. (DINGO, arXiv
+2505.23061, finds the most likely filling with the same sets; here the commit policy decides the
+order.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from paradecode.core.errors import InvalidInput
 Tokens = NDArray[np.int32]
 Positions = NDArray[np.int64]
 Marks = NDArray[np.bool_]
-"""A bool array that marks positions of a canvas [N], rows of a view [K], or states."""
+"""A bool array over the positions of a canvas [N], the rows of a view [K], or automaton states."""
 Steps = tuple[NDArray[np.int64], NDArray[np.int64]]
 Columns = NDArray[np.int64]
 NOWHERE: Steps = (np.empty(0, np.int64), np.empty(0, np.int64))
@@ -30,14 +31,14 @@ END_IT = "let a token end it (leave out ignore_eos, or give stop_token_ids)"
 
 
 def rules_of(seq: TokenSequence, length: int, mask_token: int) -> Rules | None:
-    """Return the rules of a request for an output of ``length`` positions.
+    """Return the rules of a request's constraint for an output of ``length`` positions.
 
     Without a constraint the result is None.
 
     Raises:
-        InvalidInput: the constraint is not an automaton, or it has no text of at most ``length``
-            and at least ``min_tokens`` tokens. Where no token can end a text, one of exactly
-            ``length`` is needed, or a shorter one behind which nothing may follow.
+        InvalidInput: if the constraint is not an automaton, or no text of at least ``min_tokens``
+            and at most ``length`` tokens satisfies it. If no token can end a text, the text must
+            have exactly ``length`` tokens, or be one that nothing may follow.
     """
     constraint = seq.constraint
     if constraint is None:
@@ -62,16 +63,17 @@ def rules_of(seq: TokenSequence, length: int, mask_token: int) -> Rules | None:
 
 
 class Rules:
-    """The rules say which tokens fit a canvas.
+    """A constraint's automaton, extended to say which tokens fit a partly filled canvas.
 
     No answer depends on an earlier one, so copies of a canvas share the object.
 
     Args:
         automaton: automaton of the constraint.
-        ends: token ids that end the text; behind the first of them only such tokens may follow.
-        start, length: start of the output, and the number of positions that the request may show.
-        least: number of positions, from the first, that may not end the output.
-        never: token ids that no position gets: the mask token.
+        ends: token ids that end the text. Only such tokens may follow the first of them.
+        start: the canvas position where the output begins.
+        length: number of positions that the request may show.
+        least: number of positions at the beginning of the output that may not end it.
+        never: token ids that are never written, such as the mask token.
     """
 
     def __init__(
@@ -86,8 +88,8 @@ class Rules:
         states, columns = automaton.table.shape
         self.start, self.length, self.least = start, length, least if ends else 0
         self.done = states
-        # One more state, after the end. Two more columns: for the tokens that are never written,
-        # and as the last one for those that end the text.
+        # One more state, after the end. Two more columns: one for tokens that are never written,
+        # and the last one for tokens that end the text.
         self.table = np.full((states + 1, columns + 2), DEAD, np.int32)
         self.table[:states, :columns] = automaton.table
         self.table[:states, -1][automaton.accepting] = self.done
@@ -98,14 +100,13 @@ class Rules:
         if not ends:  # No token marks the end, and what follows the end is not shown.
             self.table[:states][automaton.final] = self.done
             self.table[states] = self.done
-        # Moves that no token makes would plan a text that nobody can write: those by an end where
-        # nothing ends a text, and those in a column that its tokens have left.
+        # Columns without a token get no transitions, because nobody could write such a text.
         written = np.bincount(self.columns, minlength=columns + 2) > 0
         written[columns] = False
         self.table[:, ~written] = DEAD
         self.final = np.append(automaton.accepting, True)
         self._any, self._text = self._edges(self.table), self._edges(self.table[:, :-1])
-        # What was found out, for the next canvas, which differs in a few positions.
+        # Results that the next call reuses, because its canvas differs in a few positions.
         self._moves: dict[int, Steps] = {}
         self._known: tuple[Columns, Marks, Marks] | None = None
         self._fitting: dict[tuple[bytes, bytes, bool], Marks] = {}
@@ -114,14 +115,14 @@ class Rules:
         return self
 
     def fits(self, tokens: Tokens, masked: Marks) -> bool:
-        """Return whether a canvas (tokens and masks [N], prompt included) can be completed."""
+        """Return whether a canvas (``tokens`` and ``masked`` [N]) can be completed."""
         ahead, back = self._sets(self._output(tokens, masked))
         return bool((ahead[0] & back[0]).any())
 
     def allowed(self, tokens: Tokens, masked: Marks, positions: Positions) -> Marks:
-        """Return bool [K, V]: the tokens that fit each of ``positions``, decided or not.
+        """Return bool [K, V]: True for tokens that fit each of ``positions``, decided or not.
 
-        Each position is checked alone: two tokens that fit need not fit together.
+        Each position is checked alone: tokens that fit two positions need not fit together.
         """
         ahead, back = self._sets(self._output(tokens, masked))
         fitting = np.ones((len(positions), len(self.columns)), bool)
@@ -142,7 +143,7 @@ class Rules:
     def together(
         self, tokens: Tokens, masked: Marks, positions: Positions, chosen: Tokens
     ) -> Marks:
-        """Return bool [K]: whether each of ``chosen`` fits with the earlier ones that fit."""
+        """Return bool [K]: True where a chosen token fits, together with earlier ones that fit."""
         columns = self._output(tokens, masked)
         ahead, back = (sets.copy() for sets in self._sets(columns))
         keep = np.ones(len(positions), bool)
@@ -161,7 +162,7 @@ class Rules:
         return keep
 
     def _output(self, tokens: Tokens, masked: Marks) -> Columns:
-        """Return int64 [n]: the column of each decided output token, :data:`DEAD` where masked."""
+        """Return int64 [n]: the automaton column of each output token; :data:`DEAD` for masks."""
         end = min(self.start + self.length, len(tokens))
         known = self.columns[tokens[self.start : end]]
         return np.where(masked[self.start : end], DEAD, known).astype(np.int64)
@@ -169,7 +170,7 @@ class Rules:
     def _sets(self, columns: Columns) -> tuple[Marks, Marks]:
         """Return ``ahead`` and ``back``, each bool [n + 1, S].
 
-        They are updated from those of the last canvas.
+        Both are computed from the sets of the last canvas where its length is the same.
         """
         if self._known is not None and len(self._known[0]) == len(columns):
             before, ahead, back = self._known
@@ -192,7 +193,7 @@ class Rules:
         return ahead, back
 
     def _spread(self, columns: Columns, ahead: Marks, first: int) -> None:
-        """Compute ``ahead`` again after position ``first``, until nothing changes."""
+        """Update ``ahead`` from position ``first`` to the right, until nothing changes."""
         for at in range(first, len(columns)):
             origins, targets = self._steps(int(columns[at]), at)
             after = np.zeros(len(self.table), bool)
@@ -211,7 +212,9 @@ class Rules:
             back[at] = before
 
     def _steps(self, column: int, at: int) -> Steps:
-        """Return the moves between states by tokens of a column, or at a mask by any token."""
+        """Return the state transitions at position ``at`` by ``column``, or at a mask by any
+        token.
+        """
         if column == DEAD:
             return self._text if at < self.least else self._any
         if at < self.least and column == self.table.shape[1] - 1:
@@ -222,7 +225,7 @@ class Rules:
         return self._moves[column]
 
     def _edges(self, table: NDArray[np.int32]) -> Steps:
-        """Return the moves between states by any token of a table."""
+        """Return the state transitions by any column of ``table``, without duplicates."""
         origins, through = np.nonzero(table != DEAD)
         pairs = np.unique(origins * len(table) + table[origins, through])
         return pairs // len(table), pairs % len(table)

@@ -1,4 +1,7 @@
-"""Makes the forward that a cache rule's plan describes, and one forward for several canvases."""
+"""Builds the forward pass of a cache rule's plan, and one forward pass for several canvases.
+
+A row is one canvas position in a forward pass: its token goes in, and logits come out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from paradecode.methods.canvas.feasible import Marks, Positions, Tokens
 
 
 def forward_of(canvas: Canvas, plan: RowPlan, positions: Positions) -> Forward:
-    """Return the forward of a plan; its logits [K, V] predict ``positions`` int64 [K].
+    """Return the forward pass of a plan. Its logits [K, V] predict ``positions`` int64 [K].
 
     Raises:
         DecoderError: if the plan contradicts the canvas.
@@ -44,17 +47,17 @@ def forward_of(canvas: Canvas, plan: RowPlan, positions: Positions) -> Forward:
 def ordered(
     canvas: Canvas, given: Marks, known: Positions, tokens: Tokens, asked: Positions
 ) -> Forward:
-    """Return a forward of known tokens and masks in which each row sees the tokens before it.
+    """Return a forward in which tokens attend in a fixed order, and masks attend to earlier tokens.
 
-    The rows of ``tokens`` at the positions ``known`` come first, then rows of the masks ``asked``.
-    The order of the tokens is: first those that were ``given``, then the others from left to right.
-    Given tokens see one another as the model's attention allows. A mask sees itself, but no other
-    mask.
+    The rows of ``tokens`` at the positions ``known`` come first, then rows for the masks ``asked``.
+    The order of the tokens is: first the ``given`` ones (such as the prompt), then the others from
+    left to right. Given tokens attend to one another as the model's attention allows. A mask
+    attends to the tokens to its left and to itself, but not to other masks.
 
-    In a model that shifts, the row to the left of a masked position predicts it. This row is added
-    once more for each mask, with the token there, or with a mask where the token is unknown. The
-    added row does not see the first one, unless the first one is cached, because all rows see the
-    cache.
+    In a model with shifted logits, the row to the left of a masked position predicts it. The
+    forward pass has one more such row for each mask, with the token to the left, or with a mask
+    where that token is unknown. The added row does not attend to the row of ``known`` at the same
+    position. (It does if that row is cached, because all rows attend to the cache.)
     """
     at, count = np.concatenate([known, asked - canvas.shift]), len(known)
     seen: Marks = np.eye(len(at), dtype=bool)
@@ -94,23 +97,24 @@ def _attention(canvas: Canvas) -> Attend | BlockCausal:
 # Several canvases in one forward.
 
 MOST_ROWS = 4096
-"""The most rows that the canvases of one forward have together.
+"""The most rows that the canvases of one forward pass have together.
 
-The forward's visibility mask is as large in both directions.
+The attention mask of the forward is square: its memory grows with the square of this number.
 """
 
 
 def run_branches(
     forwards: Sequence[Forward], tree: bool = True
 ) -> Generator[Forward | list[Forward], Any, list[Logits]]:
-    """Run the forwards of several canvases together, and return the logits of each.
+    """Run the forward passes of several canvases together, and return the logits of each.
 
-    Only the first forward stores rows.
+    Only the first forward stores keys and values.
 
     Args:
-        forwards: they see the same cached slots, which must not be among their own rows.
-        tree: run them as one forward, in which each row sees only rows of its own canvas;
-            otherwise as a list of forwards, which share a step of the engine.
+        forwards: forwards that attend to the same cached slots. These slots must not be among their
+            rows.
+        tree: True runs one forward, in which each row attends only to rows of its own canvas. False
+            runs a list of forwards that share a step of the engine.
     """
     if len(forwards) == 1:
         reply: Reply = yield forwards[0]
@@ -127,12 +131,12 @@ def run_branches(
 def instead(
     forward: Forward, canvas: Canvas, rows: NDArray[np.int64] | slice = slice(None)
 ) -> Forward:
-    """Return the forward with the tokens of another canvas; only ``rows`` of it give logits."""
+    """Return ``forward`` with the tokens of another canvas. Only its ``rows`` return logits."""
     return replace(forward, tokens=canvas.tokens[_positions(forward)], logits=_asked(forward)[rows])
 
 
 def together(forwards: Sequence[Forward]) -> Forward:
-    """Return one forward with the rows of all ``forwards``, in which no canvas sees another one."""
+    """Return one forward with the rows of all; rows attend only to their own canvas."""
     starts = np.cumsum([0, *(len(f.tokens) for f in forwards)]).tolist()
     mask = np.zeros((starts[-1], starts[-1]), bool)
     for start, forward in zip(starts, forwards, strict=False):
@@ -155,7 +159,7 @@ def together(forwards: Sequence[Forward]) -> Forward:
 
 
 def _among(forward: Forward) -> NDArray[np.bool_]:
-    """Return bool [K, K]: entry (i, j) says that row i of the forward sees its row j."""
+    """Return bool [K, K]: entry (i, j) is True if row i of the forward pass attends to row j."""
     at, attend = _positions(forward), forward.attend
     if isinstance(attend, BlockCausal):
         at = at // attend.size

@@ -38,16 +38,17 @@ from paradecode.methods.parts import (
 )
 
 PATIENCE = 16
-"""The forwards that a request may use for each canvas position, unless its loop allows more."""
+"""The number of forward passes allowed for each canvas position, unless the loop allows more."""
 
 
 @dataclass
 class Unmask:
-    """The loop of a commit policy with its block rule and its cache; each request has its own.
+    """The loop of a commit policy with a block rule and a cache rule; each request has its own.
 
     Args:
-        block_length: for block rules; 0 takes the model's own, or 32.
-        steps: number of forwards planned for the whole canvas; 0 is one for each mask.
+        block_length: positions of a block, for block rules; 0 takes the model's block length, or
+            32.
+        steps: number of forward passes planned for the whole canvas; 0 plans one for each mask.
 
     Attributes:
         canvas: the request's canvas; it exists from :meth:`begin` on.
@@ -62,9 +63,9 @@ class Unmask:
 
     @property
     def patience(self) -> int:
-        """Return the number of forwards that are allowed for each position.
+        """The number of forward passes that are allowed for each canvas position.
 
-        A request that needs more is taken for one whose policy never ends.
+        A request that needs more forwards fails, because its policy probably never ends.
         """
         return PATIENCE
 
@@ -76,7 +77,7 @@ class Unmask:
             self.commit(view, (yield from decided(self.policy, view)))
 
     def begin(self, seq: TokenSequence) -> Canvas:
-        """Make the canvas, and start every part with it."""
+        """Make the request's canvas, and start block rule, cache rule and policy with it."""
         self.seq, self.canvas = seq, Canvas.of(seq)
         self.blocks.start(self.canvas, self.block_length or seq.about().block_length or 32)
         self.cache.start(self.canvas)
@@ -89,24 +90,24 @@ class Unmask:
         return self.canvas
 
     def plan(self) -> tuple[Window, RowPlan]:
-        """Return the window in which masks may be decided next, and the plan of its forward."""
+        """Return the window whose masks may be decided next, and the plan of the forward for it."""
         window = self.blocks.window(self.canvas)
         return window, self.cache.plan(self.canvas, window)
 
     def look(self, window: Window, plan: RowPlan) -> Generator[Forward, Any, View]:
-        """Run a planned forward, and return what the model proposes."""
+        """Run a planned forward pass, and return a view of the model's predictions."""
         forward, positions = self.ask(window, plan)
         reply = yield from plan.run(forward)
         self.store(plan)
         return self.read(window, plan.refresh, positions, reply.logits)
 
     def ask(self, window: Window, plan: RowPlan) -> tuple[Forward, Positions]:
-        """Return the forward of a plan, and the positions [K] that its logits predict."""
+        """Return the forward pass of a plan, and the positions [K] that its logits predict."""
         positions = np.flatnonzero(_observed(self.canvas, window, plan, self.policy))
         return forward_of(self.canvas, plan, positions), positions
 
     def store(self, plan: RowPlan) -> None:
-        """Record which rows are cached after a forward ran."""
+        """Record that the forward pass of ``plan`` ran and stored its keys and values."""
         self.canvas.stored = np.where(plan.store, self.canvas.tokens, self.canvas.stored)
 
     def read(
@@ -120,7 +121,8 @@ class Unmask:
         """Return the view of ``logits`` [K, V], which predict ``positions`` [K].
 
         Args:
-            canvas: the canvas of the forward, if it is not that of the request.
+            refresh: True if the forward pass computed every row of the canvas.
+            canvas: the canvas of the forward, if it is not the request's own canvas.
         """
         canvas = canvas or self.canvas
         tokens, sure, processed = propose(self.seq, canvas, logits, positions, self.policy.fuse)
@@ -139,15 +141,18 @@ class Unmask:
         ).within(window)
 
     def narrow(self, view: View, window: Window | None = None) -> View:
-        """Return the view with another window and its counts.
+        """Return ``view`` with another window and the step counts of that window.
 
-        The default is the block rule's window after this forward.
+        The default window is the block rule's window after this forward pass.
         """
         view = view.within(window or self.blocks.narrow(view))
         return replace(view, progress=self._pace.at(view.window))
 
     def commit(self, view: View, decision: Decision, show: bool = True) -> None:
-        """Write a decision onto the canvas and inform every part; this ends the step."""
+        """Write a decision onto the canvas, and inform the cache rule and the block rule.
+
+        This ends the step. ``show=False`` leaves it to the caller to call :meth:`show`.
+        """
         apply(self.canvas, view, decision)
         self.cache.after(view, decision)
         self.blocks.after(view, decision)
@@ -160,16 +165,16 @@ class Unmask:
 
     @property
     def shown(self) -> int:
-        """Return one past the last position whose text was shown."""
+        """One past the last position whose text was shown."""
         return self._shown.shown
 
     def hold(self, more: bool) -> None:
-        """Set whether the window may still be corrected; then its text is not shown yet."""
+        """Set whether the window may still be corrected. If so, its text is not shown yet."""
         self._shown.held = self._shown.open = more
 
 
 def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> Marks:
-    """Return bool [N]: the positions whose logits the forward returns."""
+    """Return bool [N]: True for positions whose predictions the policy wants from the forward."""
     wanted = (plan.rows if plan.about is None else plan.about).copy()
     wanted[: canvas.start] = False
     if policy.observes != "canvas":
@@ -183,9 +188,9 @@ def _observed(canvas: Canvas, window: Window, plan: RowPlan, policy: Policy) -> 
 
 
 def decided(policy: Policy, view: View) -> Generator[Apply, Any, Decision]:
-    """Run a policy's networks, and return its decision without what the constraint forbids.
+    """Run a policy's networks, and return its decision without tokens that the constraint forbids.
 
-    If the decision would do nothing, the most confident position is committed instead.
+    If the decision would change nothing, the most confident position is committed instead.
     """
     yield from policy.prepare(view)
     decision, rules = policy.decide(view), view.canvas.rules
@@ -195,9 +200,10 @@ def decided(policy: Policy, view: View) -> Generator[Apply, Any, Decision]:
 def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
     """Return the part of a decision after which the rest of the canvas can still be filled.
 
-    Each proposal fits alone, but not always together with others. They are checked in order of
-    confidence, those for masked positions before corrections. A correction that does not fit is
-    left out. If nothing is left, the most confident eligible proposal that fits is committed.
+    Each proposed token fits by itself, but not always together with others. The tokens are checked
+    in order of confidence, first the tokens for masked positions and then corrections. A correction
+    that does not fit is left out. If nothing is left, the most confident eligible proposal that
+    fits is committed.
     """
     canvas, commit = view.canvas.copy(), decision.commit
     corrected = np.isin(commit, decision.revoke)
@@ -226,7 +232,11 @@ def fitting(view: View, decision: Decision, rules: Rules) -> Decision:
 
 
 def apply(canvas: Canvas, view: View, decision: Decision) -> None:
-    """Write a decision onto a canvas, and count the step."""
+    """Write a decision onto a canvas, and count the step.
+
+    Raises:
+        DecoderError: if the decision commits a position that the policy did not observe.
+    """
     canvas.revoke(decision.revoke)
     commit = decision.commit
     if not np.array_equal(view.positions.take(view.rows(commit), mode="clip"), commit):
@@ -238,7 +248,7 @@ def apply(canvas: Canvas, view: View, decision: Decision) -> None:
 
 
 class Pace:
-    """Counts steps and masks; see :class:`Progress`."""
+    """Counts the steps and masks that :class:`Progress` reports."""
 
     _block: int | None = None
 
@@ -247,7 +257,7 @@ class Pace:
         self.masks = self._first = self._before = self._block_masks = 0
 
     def at(self, window: Window) -> Progress:
-        """Return the counts before the decision of a forward in ``window``."""
+        """Return the counts before the decision of a forward pass over ``window``."""
         masked, canvas = self.canvas.masked, self.canvas
         if self._block is None:
             self.masks = int(masked.sum())
@@ -267,7 +277,7 @@ class Pace:
 
 
 class ShownText:
-    """Shows the text up to the first masked position, and reports every step."""
+    """Shows a request's text up to the first masked position, and reports every step."""
 
     def __init__(self, seq: TokenSequence, canvas: Canvas, held: bool, patience: int) -> None:
         self.seq, self.canvas, self.held = seq, canvas, held
@@ -276,7 +286,7 @@ class ShownText:
         self._logprobs: dict[int, TokenLogprob] = {}
 
     def show(self, view: View, decision: Decision) -> None:
-        """Report an applied decision, and append the new text to the sequence."""
+        """Report an applied decision, and append the text that is now complete to the sequence."""
         canvas, seq = self.canvas, self.seq
         if len(decision.revoke) and int(decision.revoke.min()) < self.shown:
             raise DecoderError("text that was shown cannot be revoked; declare that it revises")
@@ -310,7 +320,7 @@ class ShownText:
         )
 
     def _proposed(self, view: View) -> tuple[tuple[int, int, float], ...]:
-        """Return the proposals for positions that are still masked."""
+        """Return (offset, token, confidence) for each position that is still masked."""
         inside = view.positions < self.canvas.end
         inside[inside] = self.canvas.masked[view.positions[inside]]
         offsets = view.positions[inside] - self.canvas.start
@@ -318,7 +328,7 @@ class ShownText:
         return tuple(zip(offsets.tolist(), tokens.tolist(), confidences.tolist(), strict=True))
 
     def _log(self, raw: Logits, rows: Positions, decided: Positions) -> None:
-        """Store the log-probabilities of the forward that decided these positions."""
+        """Store the log-probabilities of the newly decided tokens for the request's report."""
         count, tokens = self.seq.params.logprobs or 0, self.canvas.tokens[decided].tolist()
         reports = token_logprobs(raw, rows.tolist(), tokens, count)
         self._logprobs.update(zip(decided.tolist(), reports, strict=True))
@@ -332,7 +342,7 @@ NAMES = {
     "block_size": "block_length", "bd_size": "block_length", "diffusion_steps": "steps",
     "denoising_steps": "steps",
 }  # fmt: skip
-"""Names of settings in other engines and in the models' scripts -> the loop's settings."""
+"""Settings of other engines and of the models' scripts -> the loop's names for them."""
 
 
 @dataclass
@@ -360,12 +370,12 @@ def policy(
 
     Args:
         names: other engines' names of settings -> ours.
-        guarantee: ``exact`` if the tokens are those of the reference (``static``, one token a
-            forward, with the same blocks and no cache).
-        under: returns the guarantee that some settings leave.
-        driver: makes the loop from (policy, blocks, cache, block_length, steps); methods that run
+        guarantee: ``exact`` if the output tokens are the same as from the reference method
+            (``static`` with one token per forward pass, the same blocks and no cache).
+        under: a function that returns the guarantee which holds for some settings.
+        driver: makes the loop from (policy, blocks, cache, block_length, steps). Methods that run
             several canvases in a forward have their own.
-        defaults: the method's own defaults of the loop's settings.
+        defaults: the method's own defaults for the loop's settings.
         about: ``paper``, ``arxiv``, ``aliases`` and more; see :class:`Method`.
     """
 
@@ -386,7 +396,7 @@ def policy(
     def left(settings: Mapping[str, Any]) -> Guarantee:
         chosen = {entry.name: entry.default for entry in shared} | dict(settings)
         blocks, _ = read("blocks", "blocks", chosen["blocks"])
-        # A cache changes the text of a model whose rows all see one another.
+        # A cache changes the text of a model with full attention.
         cache, _ = read("cache", "cache", chosen["cache"])
         left_by_settings: Guarantee = under(settings) if under else "exact"
         return weakest(left_by_settings, blocks.guarantee, cache.guarantee)
@@ -402,7 +412,7 @@ def policy(
 
 
 def _check_clashes(where: str, kind: str, text: str, clashes: Iterable[Mapping[str, str]]) -> None:
-    """Raise InvalidInput if one of the chosen parts cannot work with another chosen part."""
+    """Raise InvalidInput if the chosen block rule or cache clashes with another chosen part."""
     name = text.partition("(")[0].strip()
     keys = [f"{kind}={name}"]
     if name != getattr(CanvasSettings(), kind):

@@ -11,7 +11,7 @@ FORM = "write offset:token token ..., as in '0:523 88, 40:9'; a negative offset 
 
 
 def read_placed(text: str) -> list[tuple[int, list[int]]]:
-    """Read ``offset:token token, offset:token``: offsets into the output, with token ids.
+    """Parse ``offset:token token, offset:token`` into offsets in the output and their token ids.
 
     Raises:
         ValueError: if the text has another form.
@@ -31,16 +31,16 @@ def _number(text: str) -> bool:
 
 
 def place(canvas: Canvas, text: str, where: str) -> int:
-    """Commit the tokens that ``text`` names.
+    """Commit the tokens that ``text`` names, and return one past the last of their positions.
 
-    Returns one past their last position, or the start of the output if there are none.
+    Without tokens, return the start of the output.
 
     Args:
-        where: name of the setting, for errors.
+        where: name of the setting, for error messages.
 
     Raises:
-        InvalidInput: if a token is outside of the output or of the vocabulary, at the place of
-            another one, or the mask token, or if no position would be left to decode.
+        InvalidInput: if a token is outside of the output or of the vocabulary, is the mask token,
+            or takes the position of another token. Also if no position is left to decode.
     """
     end, length = canvas.start, canvas.shown_end - canvas.start
     for offset, tokens in read_placed(text):

@@ -1,8 +1,8 @@
 """Estimate how often draft tokens are accepted, and correct a drafter's own estimates.
 
-:class:`Odds` counts by the kind of evidence for a token. :class:`Calibration` compares acceptance
-with the probabilities that a drafter promised. The native core has the same estimates in
-``csrc/lookup.cpp``.
+:class:`Odds` counts acceptances for each kind of evidence. :class:`Calibration` compares
+acceptances with the probabilities that a drafter estimated. The native core has the same estimates
+in ``csrc/lookup.cpp``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 KIND_MEMORY = 0.9
-"""Decay: each new trial of a kind multiplies the weight of that kind's earlier trials by this.
+"""Decay factor: each new trial of a kind of evidence multiplies that kind's older counts by it.
 
 A lower value adapts faster to the text.
 """
@@ -23,17 +23,18 @@ _EDGES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 
 
 class Odds:
-    """Estimates the acceptance probability of each kind of evidence.
+    """Estimates the acceptance probability of draft tokens for each kind of evidence.
 
     A kind of evidence is a class of reasons to draft a token, such as the number of tokens that
-    match before a copy. A kind's estimate is the mean of a Beta distribution in which old trials
-    count less.
+    match before a copy. The estimate of a kind is the mean of a Beta distribution in which old
+    trials count less.
 
     Args:
-        prior: acceptance expected of each kind before any trial; it weighs as much as two trials.
+        prior: the expected acceptance of each kind before any trial. It weighs as much as two
+            trials.
 
     Attributes:
-        totals: for each kind, the number of tokens accepted and the number tried, without any
+        totals: for each kind, the number of accepted tokens and the number of tried tokens, without
             decay.
     """
 
@@ -44,7 +45,7 @@ class Odds:
         self.totals = [(0, 0)] * len(prior)
 
     def of(self, kind: int) -> float:
-        """Return the probability that a token of this kind is accepted if its ancestors are."""
+        """Return the probability that a token of this kind is accepted if its parent is."""
         return (2.0 * self._prior[kind] + self._accepted[kind]) / (2.0 + self._tried[kind])
 
     def update(self, kind: int, accepted: int, tried: int) -> None:
@@ -64,13 +65,13 @@ class Odds:
         return [self._prior, self._accepted, self._tried, right, tried]
 
     def write(self, known: list[list[float]]) -> None:
-        """Replace the state by one from :meth:`read` that the native core may have changed."""
+        """Replace the state by one from :meth:`read`, which the native core may have changed."""
         self._prior, self._accepted, self._tried, right, tried = known
         self.totals = [(int(a), int(b)) for a, b in zip(right, tried, strict=True)]
 
 
 class BothOdds(Odds):
-    """Joins two :class:`Odds` in one object: the kinds of ``one``, then those of ``other``."""
+    """Joins two :class:`Odds`: first the kinds of evidence of ``one``, then of ``other``."""
 
     def __init__(self, one: Odds, other: Odds) -> None:
         super().__init__(())
@@ -88,32 +89,32 @@ class BothOdds(Odds):
 def kind_of(probability: float) -> int:
     """Return the kind of evidence, 0 to 10, for a token that was stored with this probability.
 
-    The stored probability is not the chance of being right, because the text before the token
-    differs now. The kind's acceptance is therefore counted.
+    The stored probability is not the chance of acceptance, because the text before the token
+    differs now. The acceptance of each kind is therefore counted.
     """
     return bisect_right(_EDGES, probability)
 
 
 BUCKETS = 8
 MEMORY = 0.95
-"""Decay: each new verification multiplies the weight of all earlier ones by this.
+"""Decay factor: each new verification multiplies the weight of all earlier ones by it.
 
 A lower value adapts faster to the text and the drafter.
 """
 MOST_WEIGHT = 1e100
 PRIOR = 4.0
-"""Weight of the prior belief that the promised probabilities are right, in expected nodes."""
+"""The weight of the initial belief that the drafter's estimates are right, in expected nodes."""
 
 
 class Calibration:
-    """Corrects promised acceptance probabilities by the ratio of accepted to promised nodes.
+    """Corrects a drafter's acceptance estimates by the ratio of accepted to expected nodes.
 
     There is one ratio for all nodes together, and one for each bucket of nodes with similar
-    probabilities. A correction may raise or lower a probability.
+    estimates. A correction may raise or lower a probability.
 
-    The ratio of a bucket with few nodes stays close to the overall ratio. Every verification makes
-    old counts weigh less, also in buckets that have no node in it. A kind of node that was given up
-    therefore gets another chance.
+    The ratio of a bucket with few nodes stays close to the overall ratio. Every verification lowers
+    the weight of old counts in all buckets, also in buckets without a verified node. Nodes that
+    were given up as hopeless therefore get another chance.
     """
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class Calibration:
         self._promised = [0.0] * (2 * BUCKETS)
         self._accepted = [0.0] * (2 * BUCKETS)
         self._overall = 1.0
-        self._ratios: NDArray[np.float64] | None = None  # One per bucket, or None.
+        self._ratios: NDArray[np.float64] | None = None  # One per bucket; None: compute anew.
 
     def of(
         self, reach: NDArray[np.floating], later: NDArray[np.bool_] | bool = False
@@ -130,8 +131,8 @@ class Calibration:
         """Return the corrected probabilities that nodes are accepted, in the shape of ``reach``.
 
         Args:
-            reach: probabilities that the drafter promised.
-            later: True for nodes that are not their parent's first child; they have buckets of
+            reach: probabilities that the drafter estimated.
+            later: True for nodes that are not their parent's first child. They have buckets of
                 their own.
         """
         if self._ratios is None:
@@ -158,7 +159,7 @@ class Calibration:
         """Record a verification.
 
         Args:
-            reach: probabilities that the drafter promised for the verified nodes.
+            reach: probabilities that the drafter estimated for the verified nodes.
             accepted: indices of the accepted nodes.
             later: see :meth:`of`.
         """
@@ -182,7 +183,7 @@ class Calibration:
         return [self._weight, self._overall, *self._promised, *self._accepted]
 
     def write(self, known: list[float]) -> None:
-        """Replace the state by one from :meth:`read` that the native core may have changed."""
+        """Replace the state by one from :meth:`read`, which the native core may have changed."""
         (self._weight, self._overall), self._ratios = known[:2], None
         self._promised, self._accepted = known[2 : 2 + 2 * BUCKETS], known[2 + 2 * BUCKETS :]
 

@@ -12,7 +12,7 @@ from paradecode.core.noise import gumbel
 from paradecode.core.vocabulary import Vocabulary
 
 POOL = 64
-"""Number of likeliest draft tokens that are ranked where noise or a translation reorders them."""
+"""Number of best draft tokens that are ranked if random numbers or a translation reorder them."""
 
 
 def candidates(
@@ -23,22 +23,20 @@ def candidates(
     vocabulary: Vocabulary | None,
     shares_noise: bool = True,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
-    """Return the tokens that a draft model finds likeliest after each path.
+    """Return the tokens that a draft model considers most probable after each path.
 
     Args:
         logits: logits of the draft model [F, draft vocabulary]; row f follows path f.
-        paths: for each row, the draft tokens (target ids) between the last committed token and the
-            row.
-        vocabulary: maps the draft model's token ids to the target's; None where the ids are the
-            same.
-        shares_noise: whether to add the noise with which the target will sample, at a temperature >
-            0.
+        paths: for each row, the draft tokens (target ids) after the last committed token.
         width: W, the number of tokens for each path.
+        vocabulary: maps the draft model's token ids to the target's; None if the ids are the same.
+        shares_noise: True adds the random numbers with which the target will sample, at a
+            temperature above 0.
 
     Returns:
         Draft ids int32 [F, W], target ids int32 [F, W], and float64 [F, W]: the probability that
-        the target takes each token. Rows are sorted by it, highest first; it is 0 for tokens that
-        the target lacks.
+            the target takes each token. Each row is sorted by this probability, highest first; it
+            is 0 for tokens that the target lacks.
     """
     noisy = shares_noise and seq.sampler.warp.temperature > 0
     logits, vocabulary = processed(seq, logits, paths, vocabulary)
@@ -64,12 +62,12 @@ def processed(
 ) -> tuple[Logits, Vocabulary | None]:
     """Apply the target's penalties, bans and constraint to a draft model's logits.
 
-    This is done only where there are such rules and the draft model has the target's tokens. The
-    second result is the vocabulary that translates the columns of the returned logits; None means
-    that they are the target's ids.
+    This is done only if the request has any of them and the draft model has the target's tokens.
+    The second result is the vocabulary that translates the columns of the returned logits; None
+    means that the columns are the target's ids.
 
-    A row is minus infinity everywhere if no token may follow its path, or none that the draft model
-    can propose.
+    A row is minus infinity everywhere if no token may follow its path, or if the draft model cannot
+    propose any allowed token.
     """
     if seq.sampler.bare or not (vocabulary is None or vocabulary.same):
         return logits, vocabulary
@@ -80,7 +78,7 @@ def processed(
 
 
 def _best(logits: Logits, count: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Return ids and log-probabilities of each row's likeliest tokens; banned ones have -inf."""
+    """Return ids and log-probabilities of each row's most probable tokens; banned ones get -inf."""
     ids, values = logits.top_k(count)
     with np.errstate(invalid="ignore"):  # NaN in a row whose tokens are all banned.
         scores = logits.log_probability(ids)
@@ -90,7 +88,7 @@ def _best(logits: Logits, count: int) -> tuple[NDArray[np.int32], NDArray[np.flo
 def _bias(seq: TokenSequence, row: Logits, path: list[int]) -> Bias | None:
     try:
         return seq.sampler.bias(row, path)
-    except InvalidInput:  # An error only if the target itself gets here.
+    except InvalidInput:  # It is raised again if the target follows this path.
         size = row.shape[1]
         return np.arange(size, dtype=np.int32), np.full(size, -np.inf, np.float32)
 
@@ -98,7 +96,10 @@ def _bias(seq: TokenSequence, row: Logits, path: list[int]) -> Bias | None:
 def _perturbed(
     seq: TokenSequence, scores: NDArray[np.float64], ids: NDArray[np.int32], offset: int
 ) -> NDArray[np.float64]:
-    """Return scaled log-probabilities plus the target's noise; -inf for tokens filtered out."""
+    """Return log-probabilities at the request's temperature plus the target's Gumbel numbers.
+
+    Tokens that the request's filters remove get -inf.
+    """
     perturbed = np.full(len(scores), -np.inf)
     if np.isfinite(scores).any():
         places, scaled = kept(scores, seq.sampler.warp)

@@ -53,11 +53,10 @@ MOST_FORCED = 32
 class ForcedTokens:
     """Adds the tokens that a constraint forces to a drafter's proposal.
 
-    Where the grammar allows only one text (the keys of an object, the rest of a choice), the tokens
-    of that text come before the drafter's tokens. After a drafted chain they are appended as well.
-
-    Forced tokens are verified like any draft, so the output does not depend on them: the model may
-    still spell the text with other tokens.
+    If the grammar allows only one text (the keys of an object, the rest of a choice), the tokens of
+    that text come before the drafter's tokens. They are also appended after a drafted chain. Forced
+    tokens are verified like any draft, so the output does not depend on them: the model may still
+    spell the text with other tokens.
     """
 
     _odds: Odds = field(default_factory=lambda: Odds((0.97,)), repr=False)
@@ -89,12 +88,12 @@ class ForcedTokens:
         """Learn from a verification of the tree that :meth:`join` returned.
 
         Args:
-            everything: whether the drafter wants all rows, also those of nodes that it did not
+            everything: True if the drafter wants all rows, also the rows of nodes that it did not
                 propose.
 
         Returns:
-            Tree, reply and verdict for the drafter: those of its own nodes, or all if
-            ``everything``.
+            Tree, reply and verdict for the drafter: restricted to its own nodes, or complete if
+                ``everything``.
         """
         chain = self._ahead[: len(tree)]
         right = 0
@@ -108,10 +107,10 @@ class ForcedTokens:
 
 
 def allowed(tree: TokenTree, matcher: Matcher) -> TokenTree:
-    """Return the nodes that the constraint allows; a drawn tree is returned unchanged.
+    """Return the nodes that the constraint allows; a sampled tree is returned unchanged.
 
-    In a drawn tree, a verifier that tests p / q gives a forbidden node p = 0 and rejects it.
-    Removing the node would make the tree depend on what was drawn, and bias the nodes after it.
+    In a sampled tree, a verifier that tests p / q gives a forbidden node p = 0 and rejects it.
+    Removing the node would make the tree depend on the sampled tokens, and bias the nodes after it.
     """
     if tree.sampled or len(tree) == 0:
         return tree

@@ -1,7 +1,4 @@
-"""Fusion: one draft that is merged from the drafts of several drafters.
-
-An example is ``suffix+token-recycling``.
-"""
+"""Fusion: merges the drafts of several drafters, such as ``suffix+token-recycling``, into one."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ class Fused(Drafter):
     """Merges the drafts of several drafters into one, and shares the verification's result.
 
     Each drafter is asked for a draft of the full size, and the most promising nodes of all drafts
-    are kept. Drafters that run a model come last. They draft only if the budget decides that their
-    forward is worth its time beside the drafts that cost nothing, because they are meant for text
-    that has nothing to copy (CopySpec's precedence, arXiv 2502.08923; the hybrid of SuffixDecoding,
-    arXiv 2411.04975).
+    are verified. Drafters that run a model come last, because they are meant for text that has
+    nothing to copy. They draft only if the budget decides that their forward pass is worth its time
+    beside the drafts that cost nothing. (CopySpec has the same precedence, arXiv 2502.08923, and so
+    has the hybrid of SuffixDecoding, arXiv 2411.04975.)
 
-    After a verification each drafter sees the results of its own nodes, as if there were no other
+    After a verification each drafter gets the results of its own nodes, as if there were no other
     nodes, unless it needs all rows.
     """
 
@@ -39,7 +36,7 @@ class Fused(Drafter):
 
         ``all_rows`` stays False, because :meth:`observe` gives all rows to the drafters that need
         them. ``draws`` stays False as well: drafts are not sampled, because a merged tree would
-        lose their q.
+        lose their distributions q.
         """
         parts = [part.needs for part in self.parts]
         return Needs(
@@ -87,9 +84,9 @@ class Fused(Drafter):
             part.rested(seq, made)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        """Return steps in which the one copying drafter drafts while all models rest, or None.
+        """Return steps in which the only copying drafter drafts while all models pause, or None.
 
-        The result is None if several drafters copy, if none runs a model, or if one cannot rest.
+        The result is None if several drafters copy, if none runs a model, or if one cannot pause.
         """
         copying = [part for part in self.parts if not part.needs.costs]
         models = [part for part in self.parts if part.needs.costs]
@@ -100,12 +97,12 @@ class Fused(Drafter):
 
     @property
     def _cascade(self) -> bool:
-        """Whether some drafters run a model and others do not."""
+        """True if some drafters run a model and others do not."""
         return len({bool(part.needs.costs) for part in self.parts}) == 2
 
     @property
     def _asleep(self) -> int:
-        """Number of coming steps in which all drafters that run a model rest."""
+        """The number of coming steps in which all drafters that run a model pause."""
         rests = [part.rest for part in self.parts if part.needs.costs]
         return max(self.offer.budget.asleep, min(rests, default=0))
 

@@ -1,4 +1,4 @@
-"""Draw a tree one node at a time, always where the next draw is likeliest to be accepted."""
+"""Samples a tree one node at a time, always where the next draw is most likely to be accepted."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from paradecode.core.tree_builder import Ids, TreeBuilder, Weights, draw_swor, n
 
 
 class Draws(Protocol):
-    """Interface: draws a tree by a rule of its own while rows of the draft model arrive."""
+    """Interface of objects that sample a tree by their own rule, as draft distributions arrive."""
 
     tree: TreeBuilder
 
     def know(self, sampler: Sampler, node: int, ids: Ids, q: Weights, width: int) -> None:
-        """Store the draft model's row of a node.
+        """Store the draft model's distribution after a node.
 
         Args:
             width: the most children of the node.
             ids: ids of the tokens that may follow the node, ascending.
-            q: their probabilities.
+            q: probabilities of these tokens.
         """
 
     def draw(self) -> list[int]:
-        """Draw until a row is missing, and return the nodes whose rows are needed, best first.
+        """Draw until distributions are missing; return the nodes that need one, best first.
 
-        A node whose row was requested and did not come gets no children.
+        A node whose distribution was requested and did not come gets no children.
         """
 
 
@@ -36,16 +36,16 @@ class Draws(Protocol):
 class GreedyDraws:
     """Draws the tree of DySpec (Xiong et al. 2024), slot by slot.
 
-    A slot is the next draw below some node. Assume that q is the target's distribution. The
-    acceptance probability of the k-th draw without replacement below a node is then known before
-    the draw. It is the node's own, times the mass that q has left, times the draw's share of that
+    A slot is the next draw below some node. Assume that q is the target's distribution. Then the
+    acceptance probability of the k-th draw without replacement below a node is known before the
+    draw: the node's own probability, times the mass that q has left, times the draw's share of that
     mass.
 
     The slot with the largest probability is drawn next. The tree therefore depends on earlier draws
     only, and verifiers that test p / q are exact for it.
 
-    The first slot below a node needs the draft model's row of the node. Rows are computed together:
-    those of all nodes whose first slot is among the best for which there is room.
+    The first slot below a node needs the draft model's distribution after the node. Distributions
+    are computed together, for all nodes whose first slot is among the best slots that still fit.
     """
 
     tree: TreeBuilder

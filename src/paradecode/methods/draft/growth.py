@@ -1,4 +1,4 @@
-"""Grow a draft, best node first, from the tokens that are known to follow a token."""
+"""Grows a draft, best node first, from stored tokens that may follow a path."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def grow(
 
     Args:
         limit, deepest: the most nodes, and the most levels of the tree.
-        candidates: function from a path to the tokens that may follow it, the likeliest first.
+        candidates: function from a path to the tokens that may follow it, most probable first.
     """
     odds = draft.odds
     heap: list[tuple[float, int, float, int, Path, Sequence[Candidate], int]] = []
@@ -53,12 +53,12 @@ def grow(
 def fill(
     draft: RatedTree, shape: Mapping[Path, int], candidates: Callable[[Path], Sequence[Candidate]]
 ) -> None:
-    """Add the nodes of a fixed tree shape, where there are enough candidates for them.
+    """Add the nodes of a fixed tree shape for which there are enough candidates.
 
     Args:
-        shape: number of children of each inner node. A key holds the ranks on the way from the
+        shape: number of children of each inner node. A key has the ranks among siblings from the
             root.
-        candidates: function from a path to the tokens that may follow it, the likeliest first.
+        candidates: function from a path to the tokens that may follow it, most probable first.
     """
     level: list[tuple[Path, int, Path]] = [((), ROOT, ())]
     for ranks, parent, path in level:  # The loop appends to ``level``.
@@ -74,17 +74,18 @@ def guess(
     scores: NDArray[np.floating],
     noise: bool,
 ) -> tuple[list[int], list[float]]:
-    """Rank tokens by stored log-probabilities; return their ids and probabilities, likeliest first.
+    """Rank tokens by stored log-probabilities; return their ids and probabilities, best first.
 
     Under coupled verification the token after ``depth`` draft tokens is the argmax of the target's
-    log-probabilities plus the noise of that position. This noise is known before the target runs.
-    Stored log-probabilities plus the noise therefore predict a sampled token nearly as well as a
-    greedy one (cf. Daliri, Musco and Suresh 2024, arXiv 2408.07978). Other verifiers need drafts
-    that are independent of the noise, so ``noise`` is False for them.
+    log-probabilities plus Gumbel random numbers of that position. These numbers are known before
+    the target runs. Stored log-probabilities plus these numbers therefore predict a sampled token
+    nearly as well as a greedy one (cf. Daliri, Musco and Suresh 2024, arXiv 2408.07978). Other
+    verifiers need drafts that are independent of the random numbers, so ``noise`` is False for
+    them.
 
     Args:
         ids, scores: [k], token ids and stored log-probabilities, the highest first.
-        noise: whether to add the target's noise, at a temperature > 0.
+        noise: True adds the target's random numbers, at a temperature above 0.
     """
     temperature = seq.sampler.warp.temperature
     order: NDArray[np.integer] = np.arange(len(ids))
@@ -110,7 +111,7 @@ def log_softmax(scores: NDArray[np.float32]) -> NDArray[np.float32]:
 def accepted_last(verdict: Verdict, rows: int) -> list[int]:
     """Return the indices of all rows of a reply, with the rows of the accepted path at the end.
 
-    A store that keeps the last entry for a token then keeps the entry of the accepted text.
+    A table that stores the last entry for a token then has the entry of the accepted text.
     """
     path = set(verdict.rows)
     return [row for row in range(rows) if row not in path] + list(verdict.rows)

@@ -1,4 +1,4 @@
-"""Base class of drafters with a draft head, which reads states of the target and drafts a tree."""
+"""Base class of drafters with a draft head, which reads the target's hidden states."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from paradecode.methods.draft.model_drafter import ModelDrafter
 from paradecode.methods.parts import choice, dataclass_transform, local_path, parameter
 
 PAGE = 16
-"""Number of rows in one page of stored states: as many as a page of keys and values has."""
+"""Number of rows in one page of stored hidden states, the same as in a page of keys and values."""
 
 MOST_BYTES = 24 << 20
-"""The most bytes of states that one tenant stores for one set of layers.
+"""The most bytes of hidden states that one tenant stores for one set of layers.
 
-This is enough for 3,600 tokens where a head reads three layers of a 135M model, or 1,300 with a
-1.5B model. All tenants together have 128 MB for states and for what drafters learn.
+This is enough for 3,600 tokens if a head reads three layers of a 135M model, or 1,300 with a 1.5B
+model. All tenants together have 128 MB for hidden states and for what drafters learn.
 """
 
 
 class PastStates:
-    """Stores pages of the target's states, each under a key of all tokens up to the page's end.
+    """Stores pages of the target's hidden states, each under a hash of all tokens up to its end.
 
-    A state depends only on these tokens, so every request of the tenant may use it.
+    A hidden state depends only on these tokens, so every request of the tenant may use it.
 
-    The store is needed because the target does not compute a prompt again whose keys and values
-    come from the prefix cache. It gives no states of those rows, and a head would not see that part
-    of the text.
+    The store is needed because the target does not compute a prompt again if its keys and values
+    come from the prefix cache. It gives no hidden states of those rows, so a head could not read
+    that part of the text.
 
-    A text is of use only if its first page and all following ones are there. The end of a text is
+    A text is useful only if its first page and all following ones are stored. The end of a text is
     therefore dropped before its beginning, and the text that was unused longest before other texts.
     """
 
     saves_work: ClassVar[bool] = True
-    """States are dropped before anything that a tenant has learned, for they can be recomputed."""
+    """True because states can be recomputed: they are dropped before learned data."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -56,7 +56,7 @@ class PastStates:
         self._pages: OrderedDict[bytes, Array] = OrderedDict()
 
     def of(self, tokens: NDArray[np.int32]) -> Array | None:
-        """Return the states of all n tokens, float32 [n, F], or None if some are not stored.
+        """Return the hidden states of all n tokens, float32 [n, F], or None if some are not stored.
 
         n is a multiple of :data:`PAGE`.
         """
@@ -85,14 +85,14 @@ class PastStates:
             self.nbytes -= self._pages.popitem(last=False)[1].nbytes
 
     def _touch(self, keys: Sequence[bytes]) -> None:
-        """Mark a text's pages as used, its first page last, so that this page is dropped last."""
+        """Make a text's pages the last used ones, and its first page the very last."""
         for key in reversed(keys):
             if key in self._pages:
                 self._pages.move_to_end(key)
 
 
 class TextStates:
-    """Collects the states of one request's growing text, and stores its full pages in ``past``."""
+    """Collects the hidden states of a request's growing text, and stores full pages in ``past``."""
 
     def __init__(self, past: PastStates) -> None:
         self.past = past
@@ -101,7 +101,7 @@ class TextStates:
         self._states: list[Array] = []
 
     def extend(self, tokens: NDArray[np.integer], states: Array) -> None:
-        """Append rows: their tokens [n], and the target's states of these tokens [n, F]."""
+        """Append rows: their tokens [n], and the target's hidden states of these tokens [n, F]."""
         self._tokens = np.append(self._tokens, tokens).astype(np.int32)
         self._states.append(states)
         if len(self._tokens) < PAGE:
@@ -127,7 +127,7 @@ def head_method(name: str, source: str, *kinds: str, **about: Any) -> Callable[[
     """Make the decorated drafter class, which has a trained head, the method ``name``.
 
     Args:
-        source: names what has to be trained or loaded first, for error messages.
+        source: the thing that must be trained or loaded first, for error messages.
         kinds: kinds of heads that the method runs; by default only the kind ``name``.
         about: further arguments of :func:`paradecode.methods.draft.loop.drafter`.
     """
@@ -143,13 +143,13 @@ def head_method(name: str, source: str, *kinds: str, **about: Any) -> Callable[[
 class HeadDrafter(ModelDrafter):
     """Drafts with a head that reads the target's hidden states; see :mod:`paradecode.core.head`.
 
-    The tree grows where the head is surest by its own probabilities. These are corrected by how
-    often they came true, and then the budget cuts the tree. A level is drafted only while some node
-    is so likely to be reached that a level is worth its seconds. With a temperature, and a verifier
-    that allows it, candidates are ranked with the noise with which the target will sample.
+    The tree grows where the head's own probabilities are highest. The estimates are corrected by
+    counted acceptances, and then the budget cuts the tree. A level is drafted only if some node is
+    so likely to be reached that the level is worth its seconds. With a temperature, and a verifier
+    that allows it, candidates are ranked with the random numbers with which the target will sample.
 
     Attributes:
-        source: names what has to be trained or loaded first, for error messages.
+        source: the thing that must be trained or loaded first, for error messages.
         kinds: kinds of heads that the method runs.
     """
 
@@ -202,7 +202,7 @@ class HeadDrafter(ModelDrafter):
         """
         late, asked = self._late(seq), self._asked(seq, head, count, depth, first)
         tree: TokenTree = yield Apply(head, asked)
-        # The head's pace is measured now if it has read many rows.
+        # If the head has read many rows, its speed is measured now.
         reading = head.pace.behind(len(asked.tokens)) - head.pace.behind(late)
         self.offer.budget.charge(reading, sunk=True)
         return tree
@@ -235,7 +235,7 @@ class HeadDrafter(ModelDrafter):
             self._look(seq, head)
 
     def _look(self, seq: TokenSequence, head: Head) -> None:
-        """Ask the target for the states of the coming rows, if drafts may be worth their time."""
+        """Ask the target for hidden states of the coming rows, if drafts may be worth it."""
         if not self.hidden and self.offer.budget.wants_states(seq, head.pace.draft):
             self.hidden = head.taps
 
@@ -245,7 +245,7 @@ class HeadDrafter(ModelDrafter):
             self._take(seq, tree, reply, verdict)
 
     def _take(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Keep the states of the committed rows, each with the token that follows it."""
+        """Store the hidden states of the committed rows, each with the token that follows it."""
         states = [reply.hidden[layer] for layer in self.hidden]
         known = len(states[0]) - len(tree)  # Rows of the text come before those of the tree.
         rows = [*range(known - 1), *(known - 1 + row for row in verdict.rows)]
@@ -263,7 +263,7 @@ class HeadDrafter(ModelDrafter):
     def _keep(
         self, seq: TokenSequence, first: int, features: Array, text: NDArray[np.int64]
     ) -> None:
-        """Keep the states of all but the last token of ``text``.
+        """Store the hidden states of all but the last token of ``text``.
 
         Args:
             first: position of the first token of ``text`` in the sequence.
@@ -275,9 +275,9 @@ class HeadDrafter(ModelDrafter):
         self._rows.append((features, text[1:]))
 
     def _begin(self, seq: TokenSequence, first: int) -> None:
-        """Begin a request in which the target gives states from position ``first`` on.
+        """Begin a request in which the target gives hidden states from position ``first`` on.
 
-        States of earlier positions are read from the store if it has them all.
+        States of earlier positions come from the store if it has all of them.
         """
         past = seq.shared(f"states {self.hidden}", PastStates)
         before = past.of(seq.tokens[:first])

@@ -1,4 +1,4 @@
-"""Find where the last tokens of a text occurred before, and what came after them."""
+"""Finds earlier occurrences of a text's last tokens, and the tokens that came after them."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Recent(OrderedDict[Key, Value]):
 def evidence(matched: int, share: float) -> int:
     """Return the kind of evidence, 0 to 17, for a copied token.
 
-    There are six classes of ``matched``, the number of tokens that match before the copy. They
-    begin at 1 and at the numbers in ``_LENGTHS``. Each has three classes of ``share``, the share of
-    the copies that agree; they are divided by ``_SHARES``.
+    There are six classes of ``matched``, the number of tokens that match before the copy. The
+    classes begin at 1 and at the numbers in ``_LENGTHS``. Each has three classes of ``share``, the
+    share of earlier occurrences that continue with this token; their bounds are ``_SHARES``.
     """
     return 3 * bisect_right(_LENGTHS, matched) + bisect_right(_SHARES, share)
 
@@ -64,18 +64,18 @@ def evidence(matched: int, share: float) -> int:
 def occurrences(
     text: NDArray[np.int32], tail: NDArray[np.int32], longest: int, most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find earlier places in ``text`` where the end of ``tail`` occurs.
+    """Find earlier positions in ``text`` where the end of ``tail`` occurs.
 
-    Each call compares the whole text once; nothing is kept between calls.
+    Each call compares the whole text once; nothing is stored between calls.
 
     Args:
-        most: the most occurrences that are considered; if there are more, only the latest ones.
-        longest: the most tokens that are compared at a place.
+        longest: the most tokens that are compared at a position.
+        most: the most occurrences that are considered. If there are more, only the latest ones are.
 
     Returns:
         Positions in ``text`` of the token after each occurrence, int64 [h], ascending. Second,
-        int64 [h]: how many tokens before that position equal the last ones of ``tail``, 1 to
-        ``longest``.
+            int64 [h]: the number of tokens before that position that equal the end of ``tail``, 1
+            to ``longest``.
     """
     if len(tail) == 0 or len(text) < 2:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -129,7 +129,7 @@ def continuations(rows: NDArray[np.int32], limit: int) -> list[Branch]:
 
 
 def expected(branches: list[Branch]) -> float:
-    """Return the expected number of accepted tokens if shares are acceptance probabilities."""
+    """Return the expected number of accepted tokens, with shares as acceptance probabilities."""
     reach: list[float] = []
     for parent, _, share in branches:
         reach.append(share if parent == ROOT else share * reach[parent])
@@ -137,7 +137,7 @@ def expected(branches: list[Branch]) -> float:
 
 
 def plant(draft: RatedTree, branches: list[Branch], matched: int) -> None:
-    """Add the branches to an empty draft whose kinds are those of :func:`evidence`.
+    """Add the branches to an empty draft, with kinds of evidence from :func:`evidence`.
 
     ``matched`` is the number of tokens that match before the first drafted token.
     """

@@ -34,7 +34,7 @@ from paradecode.methods.parts import (
 class DraftVerify:
     """Decodes a sequence: draft, verify, commit, until the sequence is finished.
 
-    The first forward carries the whole prompt and may already carry a draft.
+    The first forward pass carries the whole prompt and may already carry a draft.
     """
 
     drafter: Drafter
@@ -45,7 +45,7 @@ class DraftVerify:
     def __post_init__(self) -> None:
         needs = self.drafter.needs
         self._all_rows = needs.all_rows
-        # Where the verifier tests p / q, no budget may cut a tree by the tokens that were drawn.
+        # If the verifier tests p / q, no budget may cut a tree by the tokens that were sampled.
         self._draws = self.verify.reads_draws
         known = self.budget.read() if self.verify.multi_step else None
         self._multi_step = known is not None
@@ -87,7 +87,7 @@ class DraftVerify:
                         yield from budget.prepare(seq, tree)
                     tree = budget.cut(seq, tree).capped(seq.scratch)
             hidden = (*drafter.hidden, LAST) if budget.reads_target else drafter.hidden
-            # The trace keeps the forward's tree, which shall not hold the rows of q.
+            # The trace stores the forward's tree, which must not hold the distributions q.
             forward = Forward(seq.pending, tree=tree.determined(), hidden=hidden)
             reply = yield from drafter.score(forward)
             verdict = self.verify(seq, tree, reply)
@@ -146,11 +146,11 @@ def assemble(method: str, drafter: Drafter, settings: Mapping[str, Any]) -> Draf
     """Return the loop of a drafter with the budget and the verifier that the settings name.
 
     Args:
-        method: name of the method; its requests share what they learn under this name.
+        method: name of the method. Its requests share measurements under this name.
         settings: values that the user gave for :class:`DraftSettings`.
 
     Raises:
-        InvalidInput: for settings that exclude one another.
+        InvalidInput: if settings exclude one another.
     """
     budget = _budget(settings)
     budget.begin(method, drafter.needs)

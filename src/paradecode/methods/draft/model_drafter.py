@@ -19,20 +19,20 @@ from paradecode.methods.draft.greedy_draws import Draws
 from paradecode.methods.draft.source import DraftSource, ExitRows
 
 Law = tuple[Ids, Ids, Weights]
-"""Tokens that may follow a node, in draft ids and in target ids, and their probabilities."""
+"""The distribution after a node: tokens in draft ids and in target ids, and their probabilities."""
 NO_LAW: Law = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
 
 
 @dataclass(kw_only=True)
 class ModelDrafter(Drafter):
-    """Grows its trees with a second model, or with some layers of the target.
+    """Base class of drafters that grow a tree with a second model or some layers of the target.
 
     With a temperature and a verifier that allows it (``offer.noise``), candidates are ranked by the
-    draft's log-probability plus the noise with which the target will sample. Where the two models
-    agree, they then sample the same token, as greedy choices would.
+    draft's log-probability plus the random numbers with which the target will sample. Where the two
+    models agree, they then sample the same token, as greedy choices would.
 
-    For a verifier that tests p / q, children are sampled from q instead, in the mode for which the
-    verifier is made (``offer.draws``), and no sampled child is dropped again.
+    For a verifier that tests p / q, children are sampled from q instead, in the mode that the
+    verifier expects (``offer.draws``), and no sampled child is dropped again.
     """
 
     _calibration: Calibration = field(default_factory=Calibration, init=False, repr=False)
@@ -51,7 +51,7 @@ class ModelDrafter(Drafter):
 
         Args:
             source: the model or the layers that draft.
-            calibration: corrects the source's probabilities; None keeps the present one.
+            calibration: corrects the source's probabilities; None leaves the present one in use.
             budget: decides about levels and nodes; None means the loop's budget.
         """
         self._calibration = calibration or self._calibration
@@ -108,7 +108,7 @@ class ModelDrafter(Drafter):
         return (yield from self._exit.score(forward))
 
     def confidence(self, node: int) -> float:
-        """Return the uncorrected probability that the model gave a node of the growing tree."""
+        """Return the uncorrected probability that the model gave to a node of the growing tree."""
         return self._raw[node]
 
     def _forget(self) -> None:
@@ -119,7 +119,7 @@ class ModelDrafter(Drafter):
         self, seq: TokenSequence, model: str, budget: Budget,
         leaves: NDArray[np.int32], logits: Logits, width: int,
     ) -> NDArray[np.int32]:  # fmt: skip
-        """Add the likeliest children of each leaf, and return the new nodes."""
+        """Add the most probable children of each leaf, and return the new nodes."""
         paths = [self._tree.tokens_to(leaf) for leaf in leaves.tolist()]
         vocabulary = seq.about(model).vocabulary
         found = candidates(seq, logits, paths, width, vocabulary, self.offer.noise)
@@ -174,7 +174,7 @@ class ModelDrafter(Drafter):
     ) -> NDArray[np.int32]:  # fmt: skip
         """Sample as many children of each leaf as the budget wants, and return the new nodes.
 
-        The budget sees q and earlier levels, but never the tokens that are sampled here. With
+        The budget reads q and earlier levels, but never the tokens that are sampled here. With
         replacement, a node that was sampled several times gets the wanted number of children each
         time. Equal children share a node.
         """
@@ -187,7 +187,7 @@ class ModelDrafter(Drafter):
         offered = self._calibration.of(promised, later).astype(np.float32)
         wanted = budget.grow(seq, self._tree, leaves, offered).sum(axis=1).tolist()
         for (leaf, (_, ids, q)), most in zip(laws.items(), wanted):
-            # Every draw counts, also equal ones: which tokens are drawn must not decide the size.
+            # Every draw counts, also equal ones: the size must not depend on the sampled tokens.
             room = limit - (sum(self._copies.values()) - 1)
             if min(most, room, len(ids)) == 0:
                 continue
@@ -203,7 +203,10 @@ class ModelDrafter(Drafter):
     def _draw_with(
         self, seq: TokenSequence, drawing: Draws, laws: dict[int, Law]
     ) -> NDArray[np.int32]:
-        """Sample children while rows are known, and return the nodes whose rows are needed next."""
+        """Sample children of all nodes with known distributions.
+
+        Return the nodes whose distributions are needed next.
+        """
         start = len(drawing.tree)
         for leaf, (_, ids, q) in laws.items():
             if len(ids):
@@ -214,7 +217,7 @@ class ModelDrafter(Drafter):
         return np.array(wanted, np.int32)
 
     def _drew(self, drawn: TreeBuilder, laws: dict[int, Law], start: int) -> NDArray[np.int32]:
-        """Take over the sampled tree, and return its nodes from ``start`` on."""
+        """Adopt the sampled tree, and return its nodes from ``start`` on."""
         for token, parent in zip(drawn.tokens[start:], drawn.parents[start:]):
             own, ids, _ = laws[parent]
             self._own.append(int(own[np.searchsorted(ids, token)]))

@@ -23,19 +23,19 @@ from paradecode.methods.trained import read_once
 
 FIELD = "priors"
 TABLES = Path(__file__).parent / "tables"
-"""Folder of the files that come with the package; each file has the name of its model."""
+"""Folder of the files that come with the package; each file is named after its model."""
 DEFAULT = "smollm2-135m-instruct"
-"""Name of the model whose priors are used for models that were not measured."""
+"""Name of the model whose priors serve models for which none were measured."""
 
 Priors = Mapping[str, tuple[float, ...]]
-"""Acceptance rates for each group of drafters (``copying``, ``stand``), by kind of evidence.
+"""Acceptance rates of each group of drafters (``copying``, ``stand``), by kind of evidence.
 
-Entry k is the probability that a token with evidence of kind k is right.
+Entry k is the probability that a token with evidence of kind k is accepted.
 """
 
 
 def priors_of(model: str) -> Priors:
-    """Return the priors measured on the model of this name, or else those of the default model."""
+    """Return the acceptance priors measured on this model, or else the default model's priors."""
     own = TABLES / f"{model}.priors.json"
     known = own.parent == TABLES and own.is_file()
     return load_priors(str(own if known else TABLES / f"{DEFAULT}.priors.json"))
@@ -43,10 +43,10 @@ def priors_of(model: str) -> Priors:
 
 @read_once(FIELD)
 def load_priors(path: str) -> Priors:
-    """Return the priors in a file, which is read and checked once for all requests.
+    """Return the acceptance priors in a file, which is read and checked once for all requests.
 
     Raises:
-        InvalidInput: for a file that is missing, damaged or of another version.
+        InvalidInput: if the file is missing, damaged or of another version.
     """
     read = json_object(Path(path), FIELD)
     try:
@@ -74,9 +74,9 @@ def save_priors(
 
 
 class RatedTree(TreeBuilder):
-    """Builds a draft whose nodes each have a *kind* of evidence.
+    """Builds a draft whose nodes each have a *kind of evidence*.
 
-    The estimate of a node is the acceptance probability of its kind.
+    The estimate of a node is the acceptance probability of its kind of evidence.
     """
 
     def __init__(self, odds: Odds) -> None:
@@ -85,7 +85,7 @@ class RatedTree(TreeBuilder):
         self._kinds: list[int] = []
 
     def rate(self, parent: int, token: int, kind: int) -> int:
-        """Add ``token`` with this kind under ``parent``, and return its node.
+        """Add ``token`` under ``parent`` with this kind of evidence, and return its node.
 
         If ``parent`` has this child already, the child is returned unchanged.
         """
@@ -95,12 +95,12 @@ class RatedTree(TreeBuilder):
         return node
 
     def rate_drawn(self, kinds: Iterable[int]) -> None:
-        """Set the kinds of a sampled tree's nodes, in the order in which they were sampled."""
+        """Set each node's kind of evidence and estimate in a sampled tree, in sampling order."""
         self._kinds = list(kinds)
         self.estimates = [self.odds.of(kind) for kind in self._kinds]
 
     def rate_chain(self, tokens: Iterable[int], kinds: Iterable[int]) -> None:
-        """Add a chain of tokens from the root on, each with its kind."""
+        """Add a chain of tokens below the root, each with its kind of evidence."""
         node = ROOT
         for token, kind in zip(tokens, kinds):
             node = self.rate(node, token, kind)
@@ -126,9 +126,9 @@ class RatedTree(TreeBuilder):
 
 @dataclass(kw_only=True)
 class ModelFree(Drafter):
-    """Drafts without a forward, and learns in each request how often the draft is right.
+    """Base class of drafters without a model. They count how often their drafts are accepted.
 
-    A subclass writes :meth:`fill`, and :meth:`learn` if it also learns what to draft.
+    A subclass implements :meth:`fill`, and :meth:`learn` if it also learns which tokens to draft.
 
     Attributes:
         group: name of the priors with which the acceptance estimates begin; see :data:`Priors`.
@@ -145,7 +145,7 @@ class ModelFree(Drafter):
         raise NotImplementedError
 
     def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Learn what to draft from a verification; called by :meth:`observe` after the odds."""
+        """Learn which tokens to draft from a verification. :meth:`observe` calls this last."""
 
     def odds(self, seq: TokenSequence) -> Odds:
         """Return the acceptance estimates of this request, which begin with measured priors."""
@@ -156,7 +156,7 @@ class ModelFree(Drafter):
 
     @property
     def totals(self) -> list[tuple[int, int]]:
-        """Numbers of accepted and of tried tokens in this request, for each kind."""
+        """The numbers of accepted and of tried tokens in this request, by kind of evidence."""
         return self._odds.totals if self._odds is not None else []
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
@@ -171,18 +171,19 @@ class ModelFree(Drafter):
         self._rated = None
 
 
-# Tree shapes that a drafter fills. How often each place is right was measured beforehand.
+# Tree shapes that a drafter fills. The acceptance of each place was measured beforehand.
 
 MOST_PLACES = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """A tree shape, with the share of all measured drafts that were right up to each place.
+    """A tree shape with the measured acceptance rate of each place in it.
 
     Attributes:
-        rates: the share of each place, best first. A key holds the ranks on the way from the root.
-            A place comes after its parent and after the sibling before it.
+        rates: for each place, the share of all measured drafts that were right up to it, best
+            first. A key has the ranks among siblings from the root. A place comes after its parent
+            and after the sibling before it.
     """
 
     rates: Mapping[Ranks, float]
@@ -203,10 +204,10 @@ class DraftTree:
 
 @read_once("tree")
 def load_tree(path: str) -> DraftTree:
-    """Return the tree in a file, which is read and checked once for all requests.
+    """Return the tree shape in a file, which is read and checked once for all requests.
 
     Raises:
-        InvalidInput: for a file that is missing or damaged.
+        InvalidInput: if the file is missing or damaged.
     """
     places = mapping("tree.places", json_object(Path(path), "tree").get("places"))
     if not 0 < len(places) <= MOST_PLACES:

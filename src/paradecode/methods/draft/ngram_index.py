@@ -1,4 +1,4 @@
-"""Index a text by its n-grams, to find the places that follow an n-gram.
+"""An index of a text's n-grams, which finds earlier occurrences of the text's end.
 
 The native core has the same index in ``csrc/ngram.cpp``.
 """
@@ -9,16 +9,17 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 LONGEST = 16
-"""The most tokens before a place that are compared with the end of the text."""
+"""The most tokens before a position that are compared with the end of the text."""
 PLACES = 8
-"""The most occurrences of an n-gram that are compared; if there are more, the latest ones are."""
+"""The most occurrences of an n-gram that are compared. If there are more, the latest ones are."""
 SIZES = (1, 2, 3, 4, 8, 16, 32)
 """Lengths of the n-grams that are indexed, besides the shortest.
 
-An n-gram of another length is found by comparing the text before places of the next shorter one.
+To find an n-gram of another length, the occurrences of the next shorter indexed length are compared
+with the text's end.
 """
 MOST_COMPARED = 256
-"""The most occurrences of an indexed n-gram among which a longer one is searched."""
+"""The most occurrences of an indexed n-gram that are searched for a longer match."""
 MOST_NEW = 4096
 """The most tokens that are indexed in one step.
 
@@ -28,15 +29,15 @@ _MATCHED = (1, 2, 3, 7, 15)
 
 
 def length_class(matched: int) -> int:
-    """Return the class, 0 to 5, of the number of matching tokens.
+    """Return the class, 0 to 5, of a number of matching tokens.
 
-    The numbers in ``_MATCHED`` are the largest ones of the first five classes.
+    The first five classes end at the numbers in ``_MATCHED``.
     """
     return bisect_left(_MATCHED, matched)
 
 
 class NgramIndex:
-    """An index that grows with the text.
+    """An index of n-grams that grows with the text.
 
     A lookup takes O(longest n-gram) time, whatever the length of the text.
 
@@ -48,7 +49,7 @@ class NgramIndex:
         self.shortest, self.longest = shortest, longest
         self.text: list[int] = []
         sizes = [shortest, *(size for size in SIZES if shortest < size <= longest)]
-        # For each indexed length: the longest n-gram it serves, and how many places are kept.
+        # For each indexed length: the longest n-gram it serves, and the most stored positions.
         ends = [*(size - 1 for size in sizes[1:]), longest]
         self._sizes = [
             (size, most, PLACES if size == most else MOST_COMPARED)
@@ -77,10 +78,11 @@ class NgramIndex:
                     del ends[0]
 
     def find(self, recent: list[int]) -> tuple[int, int]:
-        """Return the place after an earlier occurrence of ``recent``'s end, and the match's length.
+        """Return the position after an earlier occurrence of ``recent``'s end, and its length.
 
-        The longest n-gram wins. Among its occurrences the one with the most matching text before it
-        wins, or else the latest. The place is 0 if there is none. The length is a number of tokens.
+        The longest n-gram that occurs is used. Among its occurrences the one with the most matching
+        tokens before it is returned; if several match equally, the latest one. The position is 0 if
+        there is none. The second result is the number of matching tokens.
         """
         for size, most, _ in reversed(self._sizes):
             ends = self._places.get(tuple(recent[-size:])) if size <= len(recent) else None
@@ -99,7 +101,7 @@ class NgramIndex:
         return 0, 0
 
     def _matching(self, recent: list[int], end: int, same: int, most: int) -> int:
-        """Return how many tokens before a place equal the last ones of ``recent``, up to ``most``.
+        """Return how many tokens before ``end`` equal the end of ``recent``, up to ``most``.
 
         The first ``same`` tokens are known to be equal.
         """

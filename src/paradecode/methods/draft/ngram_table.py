@@ -1,11 +1,11 @@
-"""The static cache of n-gram lookup: a table of what follows an n-gram in a corpus.
+"""A static table of the tokens that most often follow each n-gram in a corpus.
 
 For each useful context of up to ORDER tokens, the table has the tokens that followed most often.
-Each has a bucket, which stands for its evidence. How often tokens of a bucket are right was counted
-on other texts.
+Each token has a bucket, which says how strong its evidence is. The acceptance rate of each bucket
+was counted on other texts.
 
 A file is never trusted: it is checked when it is loaded, and its proposals are verified like any
-draft. A context is therefore stored only as its hash, although one in many thousands is mistaken
+draft. Therefore a context is stored only as its hash, although one in many thousands is mistaken
 for another.
 
 The native core looks tokens up in the same way in ``csrc/ngram.cpp``.
@@ -34,9 +34,9 @@ FIELD = "table"
 KIND = "ngram table 2"
 ORDER = 4
 RANKS = 3
-"""Number of tokens of one context that have buckets of their own; later ones share the last."""
+"""Number of ranks with buckets of their own. Later tokens of a context share the last bucket."""
 MOST_RANKS = 12
-"""The most tokens stored for one context: the likeliest one, and alternatives for a tree."""
+"""The most tokens stored for one context: the most probable one, and alternatives for a tree."""
 SHARES = 10
 """Number of buckets for each order and rank: one for each tenth of the share of occurrences."""
 ORDER_BUCKETS = RANKS * SHARES
@@ -44,9 +44,9 @@ BUCKETS = ORDER * ORDER_BUCKETS
 MIX = 0x9E3779B97F4A7C15
 """Multiplier of the hash of a context."""
 LEAST = 0.05
-"""The least probability of being right with which a token is stored.
+"""The least acceptance probability with which a token is stored.
 
-A draft ends before the token at which its own probability of being right falls below this.
+A draft ends before the token at which its own acceptance probability falls below this.
 """
 TABLES = Path(__file__).parent / "tables"
 """Folder of the table that comes with the package, under the name of its model."""
@@ -63,9 +63,8 @@ class NgramTable:
 
     Attributes:
         keys: uint32 [n], ascending: the hash of each entry's context. Tokens of one context are
-            neighbours, the likeliest first.
-        values: uint32 [n]: the token that follows, in the low BUCKET_SHIFT bits, and its bucket
-            above.
+            neighbours, the most probable first.
+        values: uint32 [n]: the next token in the low BUCKET_SHIFT bits, and its bucket above.
         priors: for each bucket, the share of its tokens that were right.
         vocabulary: number of token ids; all ids are below it.
     """
@@ -85,10 +84,10 @@ class NgramTable:
         return self.keys.data  # Its items are Python ints, which bisect compares faster.
 
     def known(self, context: Context) -> Iterator[tuple[int, int]]:
-        """Yield the tokens stored for ``context`` with their buckets.
+        """Yield the tokens stored after ``context``, with their buckets.
 
-        Tokens of the context's longest stored suffix come first. Each suffix gives its likeliest
-        token first. A shorter suffix may repeat a token.
+        Tokens after the context's longest stored suffix come first. For each suffix the most
+        probable token comes first. A shorter suffix may repeat a token.
         """
         for key in reversed(keys_of(context)):
             place = bisect_left(self._sorted, key)
@@ -98,14 +97,16 @@ class NgramTable:
                 place += 1
 
     def after(self, context: Context) -> tuple[int, int] | None:
-        """Return the likeliest token after ``context``'s longest stored suffix, and its bucket."""
+        """Return the most probable token after ``context`` and its bucket; None if none is stored.
+
+        It is the token after the longest stored suffix of ``context``.
+        """
         return next(self.known(context), None)
 
     def chances(self, context: Context) -> dict[int, float]:
         """Return tokens after the longest stored suffix of ``context``, with their probabilities.
 
-        The likeliest token comes first. A probability says how often tokens of that bucket are
-        right.
+        The most probable token comes first. Its probability is the acceptance rate of its bucket.
         """
         said = list(self.known(context))
         longest = [one for one in said if one[1] // ORDER_BUCKETS == said[0][1] // ORDER_BUCKETS]
@@ -149,10 +150,10 @@ def _table_of(name: str) -> Path | None:
 
 
 def load_ngrams(path: str) -> NgramTable:
-    """Return the table at ``path``, or the installed one of that name; it is checked once.
+    """Return the table at ``path``, or the installed table of that name. It is checked once.
 
     Raises:
-        InvalidInput: for a file that is missing, damaged or of another kind.
+        InvalidInput: if the file is missing, damaged or of another kind.
     """
     own = _table_of(path) if path and packaged(path) == path else None
     if own is None and path and not places(DATA) and not Path(path).exists():
@@ -167,7 +168,7 @@ def said_tokens(path: str, vocabulary: int) -> NDArray[np.integer]:
         vocabulary: number of the target's token ids.
 
     Raises:
-        InvalidInput: for a bad file or a vocabulary that is too small; it names
+        InvalidInput: if the file is bad or the vocabulary is too small; the error names
             ``draft_vocabulary``.
     """
     try:
@@ -208,7 +209,7 @@ class TableDrafts:
         self.odds = Odds(self.table.priors)
 
     def after(self, context: Context) -> tuple[int, float, int] | None:
-        """Return the likeliest next token, its probability, and its bucket; None if none is stored.
+        """Return the most probable next token, its probability and its bucket, or None.
 
         The bucket is the token's kind of evidence in ``odds``.
         """

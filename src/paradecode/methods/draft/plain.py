@@ -1,4 +1,4 @@
-"""Plain decoding: one token per forward, the baseline of every comparison.
+"""Plain decoding: one token per forward pass, the baseline of every comparison.
 
 The native core makes such steps in ``csrc/steps.cpp``.
 """
@@ -16,7 +16,7 @@ MULTI_STEP = MultiStep()
 
 @method("greedy", paper="plain autoregressive decoding", aliases=("none", "plain", "sample"))
 class Plain:
-    """Emit one token per forward; ``exact`` methods must emit the same tokens.
+    """Emit one token per forward pass; ``exact`` methods must emit the same tokens.
 
     When: as the reference, and where no draft is worth its time: large batches of text that repeats
     nothing.

@@ -1,6 +1,7 @@
-"""Base class of drafters whose guesses are extra rows of the target's own forward.
+"""Base class of drafters whose guesses are extra rows of the target's own forward pass.
 
-Such *prompt rows* come after the draft's nodes in a verification.
+A row is one position of a forward. The extra rows, called *prompt rows*, come after the draft's
+nodes in a verification.
 """
 
 from __future__ import annotations
@@ -28,27 +29,28 @@ from paradecode.methods.draft.model_free import RatedTree
 from paradecode.methods.parts import local_path, parameter
 
 LEAST = 0.01
-"""The least cost of a row in tokens, used where a smaller cost was measured."""
+"""The least cost of a row in tokens, used if a smaller cost was measured."""
 Counts = NDArray[np.int64]
 """Array [1 + nodes]: the number of prompt rows below the root, and below each node."""
 
 
 def new_odds(levels: int, width: int) -> Odds:
-    """Return acceptance estimates of guesses before any was seen.
+    """Return acceptance estimates for guesses before any verification.
 
-    The guess of rank r at level k has the kind k * width + r.
+    The guess of rank r at level k has the kind of evidence k * width + r.
     """
     return Odds([0.3 * 0.7**k * 0.5**r for k in range(levels) for r in range(width)])
 
 
 def gains(odds: Odds, levels: int, width: int, price: NDArray[np.float64]) -> list[float]:
-    """Return the expected number of tokens that each further level of guesses gains for a draft.
+    """Return the expected number of tokens that each further level of guesses adds to a draft.
+
+    The draft is assumed to have the most probable paths, as many as gain most.
 
     Args:
-        odds: acceptance estimates by the kinds of :func:`new_odds`.
-        price: [1 + most nodes], cost of verifying 0, 1, ... nodes, in tokens. The draft is assumed
-            to have the likeliest paths, as many as gain most.
+        odds: acceptance estimates by the kinds of evidence of :func:`new_odds`.
         levels, width: number of levels, and of guesses at each level.
+        price: [1 + most nodes], cost of verifying 0, 1, ... nodes, in tokens.
     """
     count = len(price) - 1
     paths, every, brought = np.ones(1), np.empty(0), [0.0]
@@ -58,7 +60,7 @@ def gains(odds: Odds, levels: int, width: int, price: NDArray[np.float64]) -> li
         every = -np.sort(-np.concatenate([every, paths]))[:count]
         net = np.cumsum([0.0, *every]) - price[: len(every) + 1]
         brought.append(max(float(net.max()), brought[-1]))
-    # A level needs the levels before it, so it must not look better than they do.
+    # A level needs the levels before it, so its gain must not be larger than their gains.
     return list(accumulate(np.diff(brought).tolist(), min))
 
 
@@ -66,17 +68,17 @@ def hung(
     tree: TokenTree, gains: list[float], most: Counts, room: int,
     worth: Callable[[float, int], NDArray[np.float64]] | None,
 ) -> Counts:  # fmt: skip
-    """Return how many prompt rows each row of a verification gets.
+    """Return the number of prompt rows for each node of a verification, the root first.
 
-    A prompt row is of use only if the verification ends at the node above it. Its expected gain is
-    therefore the probability of that, times the gain of its level for the next draft.
+    A prompt row is useful only if the verification ends at the node above it. Its expected gain is
+    therefore the probability of this, times the gain of its level for the next draft.
 
     Args:
+        gains: gain of each level in tokens; see :func:`gains`.
         most: [1 + nodes], the most prompt rows below the root and below each node.
         room: the most prompt rows in all.
-        worth: function from the tokens that this step brings and a number n to the cost of 0, 1,
-            ... n rows, in tokens; None takes as many rows as there is room for.
-        gains: gain of each level in tokens; see the function of this name.
+        worth: function from the expected tokens of this step and a number n to the cost of 0, 1,
+            ... n rows, in tokens. None takes all rows that fit.
     """
     reach = np.concatenate([[1.0], tree.reach])
     ends = reach.copy()
@@ -116,7 +118,7 @@ def paying(
 ) -> Counts:  # fmt: skip
     """Return the prompt rows of a verification that are worth their measured cost on this machine.
 
-    Where the budget does not weigh costs, or nothing was measured, all rows that fit are taken.
+    If the budget does not weigh costs, or nothing was measured, all rows that fit are taken.
 
     Args:
         odds, width: see :func:`gains`.
@@ -138,7 +140,7 @@ def paying(
 
 
 def root_only(seq: TokenSequence, forward: Forward, levels: int) -> Counts:
-    """Return as many prompt rows below the root as fit, whatever they gain."""
+    """Return all prompt rows that fit below the root, and none below other nodes."""
     counts = np.zeros(1 + len(forward.tree), np.int64)
     counts[0] = min(_most(seq, forward.tree, levels)[0], _room(seq, forward))
     return counts
@@ -151,17 +153,16 @@ def _room(seq: TokenSequence, forward: Forward) -> int:
 def _most(seq: TokenSequence, tree: TokenTree, levels: int) -> Counts:
     """Return the most prompt rows below each node whose guesses still fit in the output."""
     depths = np.concatenate([[0], tree.depths])
-    # The last place is for the token that the verification adds.
+    # The last position is for the token that the verification adds.
     return np.clip(seq.room - 2 - depths, 0, levels).astype(np.int64)
 
 
 @dataclass
 class GuessRows:
-    """Runs the prompt rows of one verification, and keeps their guesses.
+    """Runs the prompt rows of one verification, and stores their guesses.
 
     Args:
-        counts: number of prompt rows below the root and below each node; those of the root come
-            first.
+        counts: number of prompt rows below the root and below each node, the root first.
     """
 
     counts: Counts
@@ -184,13 +185,13 @@ class GuessRows:
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """Distance of each prompt row from its node, from 0 on."""
+        """The distance of each prompt row from its node, from 0 on."""
         return np.concatenate([np.arange(count) for count in self.counts])
 
     def behind(self, row: int) -> Logits | None:
-        """Return guesses of the prompt rows below the root (``row`` 0) or below node ``row`` - 1.
+        """Return the guesses below the root (``row`` 0) or below node ``row`` - 1.
 
-        The nearest row comes first. The result is None if there are no such rows.
+        The row nearest to the node comes first. The result is None if there are no such rows.
         """
         begin, count = int(self.counts[:row].sum()), int(self.counts[row])
         if self._said is None or count == 0:
@@ -224,23 +225,24 @@ class PromptRows(GuessRows):
 TRIAL = 32
 """Number of steps without prompt rows after a step in which they cost more than they gained.
 
-Then the root gets some as a trial. Each failed trial doubles the number, up to eight times as many.
+After these steps the root gets some prompt rows as a trial. Each failed trial doubles the number,
+up to eight times TRIAL.
 """
 
 
 @dataclass(kw_only=True)
 class RowDrafter(Drafter):
-    """Drafts with *prompt rows*, extra rows of a verification that guess what follows its nodes.
+    """Base class of drafters with *prompt rows*, extra rows that guess the tokens after each node.
 
     The guesses of the rows below the last accepted token make the next draft.
 
     A node gets prompt rows by PPD's rule (arXiv 2405.18628): the probability that a verification
     ends at the node, times the gain of a level of guesses. The rates are counted while decoding,
     and the cost of rows is measured on this machine. Under a budget that does not weigh costs, a
-    node gets all rows that fit, and the drafter never rests.
+    node gets all rows that fit, and the drafter never pauses.
 
     Attributes:
-        source: names what has to be trained first, for error messages.
+        source: the thing that must be trained first, for error messages.
         kinds: kinds of heads that the method runs.
     """
 
@@ -273,7 +275,7 @@ class RowDrafter(Drafter):
         return RowCost()
 
     def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> GuessRows:
-        """Return a verification's prompt rows: ``counts`` of them below the root and each node."""
+        """Return a verification's prompt rows, ``counts`` of them below the root and each node."""
         raise NotImplementedError
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
@@ -288,7 +290,7 @@ class RowDrafter(Drafter):
         self._cost, self._found = 0.0, []
         found = self._found
         for row in range(self._guesses.shape[0] if self._guesses is not None else 0):
-            path = [level[0][0] for level in found]  # The likeliest path, which penalties need.
+            path = [level[0][0] for level in found]  # The best path, for penalties.
             one = self._guesses.select([row])  # type: ignore[union-attr]
             _, ids, chances = candidates(seq, one, [path], self.width, None, self.offer.noise)
             likely = ids[0][chances[0] > 0].tolist()

@@ -1,4 +1,8 @@
-"""Draft sources, which are models or layers of the target, and the rows that a tree grows from."""
+"""Draft sources (a model, or layers of the target), and the rows from which a draft tree grows.
+
+A row is one position in a forward pass: its token goes in, keys and values are cached, logits come
+out. Rows of draft tokens are tentative: the next verification keeps or drops them.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +23,21 @@ NO_TOKENS = np.empty(0, np.int32)
 NO_STATES = np.empty((0, 0), np.float32)
 Path = tuple[int, ...]
 Looking = Generator[Forward, Reply, DraftRows]
-"""A generator that yields forwards and returns their results at the requested nodes."""
+"""A generator that yields forward passes and returns their results at the requested nodes."""
 
 
 @dataclass
 class ExitRows:
-    """Stores the tentative rows of a draft by the target's first ``exit`` layers (LayerSkip, DEL).
+    """Stores the results of a draft by the target's first ``exit`` layers (LayerSkip, DEL).
 
-    The keys and values of these rows are the target's own, and the exit's output is the next
-    layer's input. A verification therefore runs only the layers after the exit. Nodes for which the
-    draft computed no row run through the layers before the exit as well.
+    The keys and values of the draft's rows are the target's own, and the exit's output is the next
+    layer's input. A verification therefore runs only the layers after the exit. Nodes without a row
+    in the draft also run through the layers before the exit.
 
     Attributes:
         exit, total: number of layers before the exit, and of the whole model.
         scratch: the most tentative rows after the committed tokens.
-        hidden: layers up to the exit whose outputs are kept, always including the exit's.
+        hidden: layers up to the exit whose outputs are stored, always including the exit's.
     """
 
     exit: int
@@ -44,16 +48,16 @@ class ExitRows:
     _states: dict[int, list[NDArray[np.float32]]] = field(default_factory=dict, init=False)
 
     def add(self, forward: Forward, reply: Reply) -> None:
-        """Keep the rows of one of the draft's forwards."""
+        """Store the rows of one of the draft's forward passes."""
         self._rows = self._rows.extend(forward.tree, forward.under)
         for layer in self.hidden:
             self._states.setdefault(layer, []).append(reply.hidden[layer])
 
     def score(self, forward: Forward) -> Generator[Forward, Reply, Reply]:
-        """Run a verification of all layers, and use what the draft has computed already."""
+        """Run a verification, but skip the layers that the draft has run already."""
         before = [at for at in forward.hidden if at % self.total < self.exit]
         if not {at % self.total for at in before} <= set(self.hidden):
-            return (yield forward)  # Another drafter of the fusion needs states that were not kept.
+            return (yield forward)  # Another drafter of a fusion needs other states.
         pending = len(forward.tokens)
         last = np.full(len(forward.tree), pending - 1, np.int32)
         rows = TokenTree.chain(forward.tokens).extend(forward.tree, last)
@@ -73,7 +77,7 @@ class ExitRows:
     def _run(
         self, rows: TokenTree, missing: NDArray[np.int32], place: dict[int, int]
     ) -> Generator[Forward, Reply, None]:
-        """Run the missing rows through the layers before the exit, and keep them."""
+        """Run the missing rows through the layers before the exit, and store them."""
         parents = rows.parents[missing]
         inside = np.isin(parents, missing)
         tree = TokenTree(
@@ -101,7 +105,7 @@ class PathRows:
     the committed token is empty. An object must not be used after a commit.
 
     Attributes:
-        layers: numbers of the layers that run, or None for all. With layers given, the rows are for
+        layers: indices of the layers that run, or None for all. With layers given, the rows are for
             drafting only: the text's rows are tentative too, and a verification drops them.
         visible: cached slots that the rows attend to; None means all.
         slots: index of each path among the tentative rows; -1 for a committed token.
@@ -121,11 +125,13 @@ class PathRows:
     ) -> Forward:  # fmt: skip
         """Return the forward that runs the missing rows of ``beside`` and ``paths``, in this order.
 
-        Its logits, if wanted, follow each of ``paths``. The caller must run the forward.
+        Its logits, if wanted, predict the token after each of ``paths``. The caller must run the
+        forward pass.
 
         Args:
             streams: float32 [S, hidden size], trained prompt tokens that also run after each path;
-                their logits follow those of the path. Only as many run as there is room for.
+                their logits come after the logits of the path. Only as many run as there is room
+                for.
         """
         text, lead, first = NO_TOKENS, 0, self.taken
         if not self.slots:
@@ -162,7 +168,7 @@ class PathRows:
         )  # fmt: skip
 
     def _streams(self, paths: Sequence[Path], streams: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the inputs of the prompt rows after ``paths``, equally many after each."""
+        """Return the inputs of the prompt rows after ``paths``, the same number after each path."""
         room = self.seq.room_for(self.model) - max(map(len, paths))
         each = max(min((self.seq.scratch - self.taken) // len(paths), room), 0)
         return np.tile(streams[:each], (len(paths), 1))
@@ -172,7 +178,7 @@ def streams_of(seq: TokenSequence, folder: str) -> NDArray[np.float32]:
     """Return the draft model's prompt tokens, float32 [S, hidden size]; none without a folder.
 
     Raises:
-        InvalidInput, InvalidModel: the folder has no prompt tokens, or not of this draft model.
+        InvalidInput, InvalidModel: if the folder has no prompt tokens, or is for another model.
     """
     if not folder:
         return NO_STATES
@@ -189,7 +195,7 @@ class LevelRows:
     Attributes:
         model: name of the model that drafts.
         depth: the most levels of the tree; 0 if nothing can be drafted now.
-        exit: rows from which the verification goes on, if the draft has computed some of its
+        exit: the rows from which the verification continues, if the draft has run some of its
             layers.
         reading: seconds that the first :meth:`look` takes longer because it reads the prompt.
     """
@@ -201,7 +207,7 @@ class LevelRows:
 
     @property
     def room(self) -> int:
-        """Number of further nodes that may have a row; 1 for a chain."""
+        """The number of further nodes that may have a row; 1 for a chain."""
         return 1
 
     def seconds(self, rows: int) -> float:
@@ -209,11 +215,11 @@ class LevelRows:
         raise NotImplementedError
 
     def look(self, tree: TokenTree, leaves: Nodes, own: list[int], states: bool) -> Looking:
-        """Compute what follows each of ``leaves``; the first call has [ROOT].
+        """Compute the logits after each of ``leaves``; the first call has [ROOT].
 
         Args:
             own: the tokens of ``tree`` in the draft model's ids.
-            states: whether hidden states are wanted besides the logits.
+            states: True if hidden states are wanted besides the logits.
         """
         raise NotImplementedError
 
@@ -233,15 +239,15 @@ def share_of(facts: ModelFacts, layers: Layers, logits: bool = True) -> float:
 
 @dataclass(frozen=True)
 class Source:
-    """A model, or some of its layers, that drafts with one forward for each level.
+    """A model, or some of its layers, that drafts with one forward pass for each level.
 
     Attributes:
-        hidden: layers whose outputs the verification must return.
-        taps: layers whose outputs, side by side, are the states of a :meth:`LevelRows.look`; empty
-            means the last layer that runs.
-        logits: whether the rows go through the LM head.
         model: name of the model.
-        layers: numbers of the layers that run; None means all.
+        layers: indices of the layers that run; None means all.
+        hidden: layers whose outputs the verification must return.
+        logits: True if the rows go through the LM head.
+        taps: layers whose concatenated outputs are the hidden states that :meth:`LevelRows.look`
+            returns; empty means the last layer that runs.
     """
 
     model: str = TARGET
@@ -262,11 +268,11 @@ class Source:
         return lambda rows: share * (seq.step_seconds(rows, self.model) or 0.0)
 
     def exit(self, seq: TokenSequence) -> ExitRows | None:
-        """Return an early exit: the verification goes on after the layers that drafted.
+        """Return an early exit, so that the verification continues after the layers that drafted.
 
-        It does not compute these layers again. The result is None if the drafting layers are not
-        the first layers of the model. It is None in a batch, too, because all requests of a batch
-        share one forward of all layers.
+        The verification does not compute these layers again. The result is None if the drafting
+        layers are not the first layers of the model. It is also None in a batch, because all
+        requests of a batch share one forward pass of all layers.
         """
         layers = self.layers
         if not layers or seq.neighbours or layers != tuple(range(len(layers))):
@@ -277,7 +283,7 @@ class Source:
 
     @property
     def last(self) -> int:
-        """Number of the last layer that runs."""
+        """The index of the last layer that runs."""
         return LAST if self.layers is None else halves(self.layers[-1])[0]
 
     def room(self, seq: TokenSequence) -> int:
@@ -291,7 +297,7 @@ class TreeRows(LevelRows):
     def __init__(self, source: Source, seq: TokenSequence, limit: int) -> None:
         self._source, self._limit = source, limit
         self.model, self._seconds = source.model, source.seconds(seq)
-        # Rows of the prompt are a cost of drafting at all; output rows are charged to the draft.
+        # The time of prompt rows counts as ``reading``; output rows are charged to the draft.
         waiting = len(seq.pending_for(source.model))
         prompt = source.layers is not None and waiting > limit
         self.depth = 0 if prompt else min(limit, source.room(seq))

@@ -1,1 +1,1 @@
-"""Methods for models that were trained again for another way of decoding. All of them are lossy."""
+"""Methods for models that were retrained for another way of decoding. All of them are lossy."""

@@ -1,6 +1,6 @@
 """Methods for models that were retrained together with small trained parts.
 
-Routers choose which layers run, LoRA adapters stand in for layers, and a small decoder writes
+Routers choose which layers run, LoRA adapters replace skipped layers, and a small decoder writes
 groups of tokens that the model then reads as one row.
 """
 
@@ -33,7 +33,7 @@ from paradecode.methods.trained import TrainedPart, layer_shapes, layer_steps, l
 
 
 class DropAdapters(TrainedPart):
-    """A LoRA for each layer that may be dropped; the fact ``dropped`` lists them, ascending."""
+    """A LoRA for each layer that may be skipped; ``facts["dropped"]`` lists these layers."""
 
     kind, field = "dropped layers 1", "adapters"
     sizes: ClassVar = {"layers": 1 << 10, "hidden_size": 1 << 16, "rank": 1 << 10}
@@ -54,11 +54,11 @@ class DropAdapters(TrainedPart):
 
     @cached_property
     def pieces(self) -> list[tuple[tuple[int, ...], Network | None]]:
-        """The model's layers as runs, in order; each run of dropped layers has a network instead.
+        """The model's layers as runs of adjacent layers, in order, each with a network or None.
 
-        A run is a tuple of layer numbers. Its network is None for layers that always run. The
-        network's inputs are ``x``, the input of the run, and the last output of each layer of the
-        run, under the layer's number.
+        A run is a tuple of layer indices. A run of skippable layers has a network that replaces it;
+        a run of layers that always run has None. The network's inputs are ``x``, the input of the
+        run, and the last output of each layer of the run, under the layer's index.
         """
         dropped = self.facts["dropped"]
         runs = groupby(range(self.facts["layers"]), dropped.__contains__)
@@ -103,11 +103,11 @@ class Routers(TrainedPart):
         return {"weight": (routed, self.facts["hidden_size"]), "bias": (routed,)}
 
     def layers(self, entered: NDArray[np.floating], threshold: float) -> tuple[int, ...]:
-        """Return the numbers of the layers to keep, ascending; the first layer is always kept.
+        """Return the indices of the layers that run, ascending; the first layer always runs.
 
         Args:
             entered: float32 [layers - 1, hidden size], the input of each layer but the first.
-            threshold: least score, from 0 to 1, of a layer that is kept.
+            threshold: least score, from 0 to 1, of a layer that runs.
         """
         entered = entered.astype(np.float64)  # Large weights do not overflow.
         rms = np.sqrt(np.square(entered).mean(1) + 1e-6)
@@ -165,13 +165,12 @@ class LoraDrop:
 
     The prompt runs through all layers. After it, one token of every ``window`` + 1 runs through all
     layers as well: a *refresh*. The tokens between two refreshes skip the layers that have a LoRA.
+    A skipped layer stores no keys and values for a token. In that layer, a refresh therefore
+    attends only to the prompt and earlier refreshes. The skipped layer's output is its output at
+    the last refresh, plus a LoRA of its present input. Nothing verifies the tokens.
 
-    A skipped layer stores no keys and values for a token. A refresh therefore sees, in that layer,
-    only the prompt and earlier refreshes. The skipped layer's output is its output at the last
-    refresh, plus a LoRA of its present input. Nothing verifies the tokens.
-
-    The first and the last layer always run. ``window`` has no usual value: none that was measured
-    keeps 95 % of plain decoding's answers and is faster at once.
+    The first and the last layer always run. ``window`` has no default: no measured value keeps 95 %
+    of plain decoding's answers and is faster at the same time.
 
     When: the LoRA was made by ``paradecode train lora-drop``, the model is large, and some loss of
     quality is acceptable.
@@ -212,7 +211,7 @@ class LoraDrop:
 
         Args:
             refreshed: int32, positions of the prompt and of the refreshes so far.
-            refresh: whether this token runs through all layers.
+            refresh: True if this token runs through all layers.
         """
         place = np.array([at], np.int32)
         x: Any = None
@@ -249,11 +248,11 @@ class TokenGroups(TrainedPart):
     D is the model's hidden size. ``merge`` makes one row from a group's embeddings ``x`` [n, D]:
     their ``mean`` is the query of an attention over them.
 
-    ``unroll`` is a small decoder. Its input ``x`` holds the model's states at a row, then the
+    ``unroll`` is a small decoder. Its input ``x`` has the model's hidden states at a row, then the
     embeddings of the tokens written since; its last output row predicts the next token.
 
-    ``ends`` gives the probability that the token which a state ``x`` predicts is the last token of
-    its group.
+    ``ends`` takes a hidden state ``x`` and gives the probability that the token predicted from it
+    is the last token of its group.
     """
 
     kind, field = "token groups 1", "parts"
@@ -322,7 +321,7 @@ def merge_steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
 def unroll_steps(facts: Mapping[str, Any]) -> tuple[Op, ...]:
     """Return the operations of the network ``unroll``: Llama layers with causal attention.
 
-    The input ``places`` holds the rows' positions. Each row of ``x`` is first divided by its root
+    The input ``places`` has the rows' positions. Each row of ``x`` is first divided by its root
     mean square.
     """
     steps, how = rms_norm("0", "x"), (("places", "places"), facts["heads"])
@@ -350,8 +349,8 @@ class Hamburger:
     """The model reads the tokens of a group as one row, and a small decoder writes the next group.
 
     A group's row has the position of the group's last token, and is stored in the next free slot of
-    the cache: a text takes as many slots as it has rows, and no pages for the other tokens. Each
-    token of the prompt has a row of its own.
+    the K/V cache: a text takes as many slots as it has rows, and no slots for the other tokens.
+    Each token of the prompt has a row of its own.
 
     The model itself predicts the first token of the next group. The small decoder writes the other
     tokens, and stops where the group probably ends. Nothing verifies these tokens.
@@ -382,9 +381,9 @@ class Hamburger:
     def read(
         self, seq: TokenSequence, begin: int, end: int, slot: int
     ) -> Generator[Request, Any, Reply]:
-        """Run the tokens from position ``begin`` to ``end`` as one row, which goes into ``slot``.
+        """Run the tokens from position ``begin`` to ``end`` as one row, stored in ``slot``.
 
-        The row sees all slots before it.
+        The row attends to all slots before it.
         """
         place, row = np.array([end - 1], np.int32), None
         if end - begin > 1:
@@ -398,10 +397,10 @@ class Hamburger:
         ))  # fmt: skip
 
     def write(self, seq: TokenSequence, at: int, reply: Reply) -> Generator[Request, Any, int]:
-        """Write the next group from position ``at`` on; return its number of tokens.
+        """Write the next group from position ``at`` on, and return its number of tokens.
 
-        Tokens that another worker already wrote are kept. ``reply`` holds the model's states and
-        logits for the row before the group.
+        Tokens that another worker already wrote are left as they are. ``reply`` has the model's
+        hidden states and logits for the row before the group.
         """
         rows, count = np.concatenate(list(reply.hidden.values())), 0
         state = rows[-1:]
@@ -419,5 +418,5 @@ class Hamburger:
             state = (yield Apply(self.trained.unroll, {"x": rows, "places": np.arange(len(rows))}))[
                 -1:
             ]
-            # No layer runs: only the model's last norm and its output head.
+            # No layer runs, only the model's last norm and its LM head.
             reply = yield Forward(token, store=Store.NONE, layers=(), resume=state)

@@ -1,7 +1,7 @@
 """DiffusionGemma's sampler: it refines all tokens of a canvas that begins as random tokens.
 
-This file has the loop, the choice of the tokens that are kept or drawn again, and each step's
-report.
+This module has the loop, the choice of accepted tokens and new random tokens, and the report of
+each step.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ def check(seq: TokenSequence) -> None:
 
 
 def surest(entropies: NDArray[np.float64], bound: float) -> NDArray[np.bool_]:
-    """Choose the positions with the lowest entropies, as many as ``bound`` allows.
+    """Return bool [K]: True for the lowest entropies, as many as ``bound`` allows.
 
-    Return bool [K]. The chosen entropies, without the largest of them, sum to at most ``bound``
-    nats.
+    The chosen entropies, without the largest of them, sum to at most ``bound`` nats.
     """
     order = np.argsort(entropies, kind="stable")
     inside = np.cumsum(entropies[order]) - entropies[order] <= bound
@@ -60,9 +59,9 @@ def random_tokens(seed: int, start: int, step: int, size: int, vocabulary: int) 
 
 
 def chosen(seq: TokenSequence, guess: Logits, at: Tokens, step: int) -> Tokens:
-    """Return int32 [K]: for each position of ``at`` [K] the best token, or a drawn one.
+    """Return int32 [K]: a token for each position of ``at`` [K], the best one or a sampled one.
 
-    ``step`` chooses the noise for the draw.
+    ``step`` selects the random numbers for sampling.
     """
     if seq.sampler.warp.temperature == 0:
         return guess.argmax()
@@ -71,7 +70,7 @@ def chosen(seq: TokenSequence, guess: Logits, at: Tokens, step: int) -> Tokens:
 
 
 def allowed(seq: TokenSequence, logits: Logits) -> Logits:
-    """Return the logits with the request's biases; before ``min_tokens``, no text may end."""
+    """Return the logits with the request's biases. Before ``min_tokens``, stop tokens get -inf."""
     params, size = seq.params, logits.shape[0]
     added = dict(params.logit_bias or {})
     early = added | dict.fromkeys(seq.sampler.stop_ids.tolist(), -np.inf)
@@ -133,19 +132,20 @@ class ShownCanvas:
 class Renoise:
     """On a canvas of random tokens, keep those that the model is sure of, and draw the others anew.
 
-    This is the sampler that Google published with DiffusionGemma. The model as an encoder writes
-    the text so far into the cache. Then a canvas of random tokens begins after the text. In each
-    forward the model as a decoder guesses all tokens of the canvas, and also reads its last guess.
+    This is the sampler that Google published with DiffusionGemma. The model first runs as an
+    encoder, which writes the text so far into the K/V cache. Then a canvas of random tokens begins
+    after the text. In each forward pass the model runs as a decoder, which guesses all tokens of
+    the canvas and also reads its last guess. The tokens with the lowest entropies are kept: their
+    entropies, without the largest, sum to at most ``entropy`` (EB-Sampler, arXiv 2505.24857). All
+    other tokens become random again. Guesses are made at a temperature that falls from ``hottest``
+    to ``coolest``.
 
-    The tokens with the lowest entropies are kept: their entropies, without the largest, sum to at
-    most ``entropy`` (EB-Sampler, arXiv 2505.24857). All other tokens become random again. Guesses
-    are made at a temperature that falls from ``hottest`` to ``coolest``.
+    The canvas is finished when two conditions hold: its best tokens are the same as in the last
+    ``stable`` steps, and their mean entropy is below ``confidence``. Then the best tokens become
+    text.
 
-    The canvas is done when two conditions hold: its best tokens equal those of the last ``stable``
-    steps, and their mean entropy is below ``confidence``. Then the best tokens become text.
-
-    At temperature 0 a kept token is the best one. At other temperatures it is drawn; the published
-    sampler uses temperature 1. The random tokens are a function of the seed.
+    At temperature 0 a kept token is the best one. At other temperatures it is sampled; the
+    published sampler uses temperature 1. The random tokens are a function of the seed.
 
     When: the model is a DiffusionGemma. This method cannot decode other models.
     """

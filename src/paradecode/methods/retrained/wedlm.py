@@ -32,9 +32,9 @@ from paradecode.methods.parts import method, parameter
 class Wedlm(Policy):
     """Fill a window of masks in any order, with causal attention and the cache of plain decoding.
 
-    The window begins at the first mask after the text. A forward reads the window's known tokens
-    before its masks, each at its own position. Every mask thus sees all known tokens, and attention
-    stays causal.
+    The window begins at the first mask after the text. A forward pass reads the window's known
+    tokens before its masks, each at its own position. Every mask thus attends to all known tokens,
+    and attention stays causal.
 
     A mask is filled if its entropy, plus ``distance`` for each position after the first mask, is
     below ``entropy``. If no mask qualifies, the one with the lowest sum is filled. Tokens before
@@ -77,7 +77,7 @@ class Wedlm(Policy):
 
 
 def check(facts: ModelFacts) -> None:
-    """Raise InvalidInput unless the model is causal and its masks predict their own positions."""
+    """Raise InvalidInput if the model is not causal or its masks predict other positions."""
     if facts.attention != "causal" or facts.mask_token is None or facts.shift:
         fix = "wedlm is for causal models whose masks say their own positions: a WeDLM, or what "
         raise InvalidInput("model", facts.name, f"{fix}`paradecode train wedlm` has made")
@@ -94,7 +94,7 @@ def check(facts: ModelFacts) -> None:
     arxiv="2405.15208",
 )
 class LexicalUnits:
-    """A model that was trained for this method writes a run of sure tokens in one forward.
+    """A model that was trained for this method writes a run of sure tokens in one forward pass.
 
     Placeholders stand after the text, and each predicts the token after its position. The first
     predicted token is always kept. Every other token is kept if all tokens before it are kept and

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from paradecode.models.families import experts, gpt, hybrids, llama_like
+from paradecode.models.families import experts, gpt, hybrids, llama_like, mamba2
 from paradecode.models.families.family import Family as Family
 from paradecode.models.families.gemma import DIFFUSION_GEMMA, GEMMA, GEMMA2, GEMMA3, GEMMA4
 
 FAMILIES = (
     GEMMA, GEMMA2, GEMMA3, GEMMA4, DIFFUSION_GEMMA,
-    *llama_like.FAMILIES, *gpt.FAMILIES, *experts.FAMILIES, *hybrids.FAMILIES,
+    *llama_like.FAMILIES, *gpt.FAMILIES, *experts.FAMILIES, *mamba2.FAMILIES,
+    *hybrids.FAMILIES,
 )  # fmt: skip
 BY_CLASS = {
     known if re.search("LMHead|For", known) else f"{known}ForCausalLM": family

@@ -1,4 +1,4 @@
-"""How the files of one family of models are read, from folders and from GGUF.
+"""Base class of model families, which read the files of one family from folders and from GGUF.
 
 A family names its facts as transformers' config.json does; those of a GGUF file are translated to
 the same names, so that each family has one function from facts to layers.
@@ -52,7 +52,7 @@ GGUF_OUTSIDE = {
 
 
 _TEXT = re.compile(r"^(?:model\.)?language_model\.(?:model\.)?")
-"""What stands before the names of a network that is the text part of another one."""
+"""Matches the prefix of the names of a network that is the text part of another one."""
 _EXPERT = re.compile(r"experts\.(\d{1,4})\.")
 _NUMBER = re.compile(r"\.(\d{1,4})\.")
 _UNSEEN = re.compile(
@@ -77,7 +77,8 @@ class Family:
         names, outside: module in a layer or outside of the layers -> our name. ``mixer_norm`` is
             the norm of the layer's first part, ``a+b`` is a joined tensor, ``q/k/v`` has the rows
             of each key head together (``q/attn_gate``: of each query head), and ``q|v|k`` is
-            CodeGen's order; an empty name is not read. ``*`` is the number of a layer that is named
+            CodeGen's order; ``a?b`` is the first of them that the layer has; an empty name is not
+            read. ``*`` is the number of a layer that is named
             outside.
         layers: what stands before the number of a layer in a folder.
         transposed: our names of tensors that a folder stores with inputs first (GPT-2's Conv1D).
@@ -133,10 +134,11 @@ class Family:
             if module.startswith(self.layers) and index.isdecimal():
                 expert = _EXPERT.search(part)
                 part = part if expert is None else _EXPERT.sub("experts.*.", part)
-                known = self.names.get(part, self.names.get(f"{part}.{kind}"))
+                whole = self.names.get(f"{part}.{kind}")
+                known, end = (self.names.get(part), end) if whole is None else (whole, "")
                 if known is not None:
                     known = known.replace("*", expert[1] if expert else "")
-                    known = "router.logit_bias" if known + end == "router.bias" else known + end
+                    known = "router.logit_bias" if end and known == "router" else known + end
                     return known and f"layers.{int(index[:8])}.{known}"
         raise InvalidModel(stored, "tensor", "this model needs an operation that is not known")
 
@@ -227,6 +229,10 @@ def separated(
     if own.endswith(".mixer_norm"):  # What it norms depends on the layer.
         first = config.stack[int(own.split(".")[1])].parts[0]
         own = own.replace("mixer", NAMES[type(first)])
+    if "?" in own:
+        place, _, listed = own.partition(".")[2].partition(".")
+        named = [f"layers.{place}.{each}" for each in listed.split("?")]
+        own = next((each for each in named if each.split("+")[0] in shapes), named[-1])
     if _reads_other_keys(config, own):
         return  # transformers keeps weights here that it does not use.
     place, _, part = own.rpartition(".") if not own.endswith(".bias") else _biased(own)

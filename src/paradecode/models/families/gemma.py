@@ -142,7 +142,7 @@ def _translate(values: Metadata) -> None:
     wide, turned = values.whole("global_head_dim"), values["rope"]
     plain = [min(one, STILL) for one in turned.factors]
     pairs = sum(one < STILL for one in plain)
-    if plain != [1.0] * pairs + [STILL] * (wide // 2 - pairs):
+    if len(plain) != wide // 2 or plain != sorted(plain) or {*plain} - {1.0, STILL}:
         fix = f"{wide // 2} numbers are known here: 1 for pairs that turn, then 1e30"
         raise InvalidModel("rope_freqs.weight", plain[:8], fix)
     values["rope_parameters"] = {

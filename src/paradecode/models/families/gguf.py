@@ -56,9 +56,9 @@ def own_name(family: Family, stored: str) -> str:
     prefix, _, rest = module.partition(".")
     index, _, part = rest.partition(".")
     known = family.gguf_names.get(part, GGUF_NAMES.get(part))
-    if known is not None and known + end == "router.bias":
+    if known == "router" and end:
         known, end = "router.logit_bias", ""
-    if known == "state_dt_bias":
+    if known in ("state_dt_bias", "router.bias"):
         end = ""
     if prefix == "blk" and index.isascii() and index.isdigit() and known is not None:
         return f"layers.{int(index[:8])}.{known}{end}"
@@ -110,6 +110,7 @@ def facts_of(
         "use_qkv_bias": biased, "use_bias": biased, "output_bias": "layers.0.o.bias" in names,
         "mlp_bias": "layers.0.up.bias" in names, "gguf": True,
         "tap_bias": any(name.endswith("_taps.bias") for name in names),
+        "mamba_rms_norm": any(name.endswith("state_gain") for name in names),
     }  # fmt: skip
     return Metadata(values)
 

@@ -59,7 +59,7 @@ def _neox(values: Metadata) -> Fields:
     attention = attention_of(values, rope, bias=biased, output_bias=biased)
     feed = feed_of(values, gated=False, bias=True)
     side = values.flag("use_parallel_residual", True)
-    layer = Layer((attention, feed), "parallel" if side else "sequential")
+    layer = Layer(((attention, feed),) if side else (attention, feed))
     return common(values, (layer,) * len(layers_of(values)), **_layer_norms(values))
 
 
@@ -70,7 +70,7 @@ def _gptj(values: Metadata) -> Fields:
     rope = Rope(dim=min(values.whole("rotary_dim", size), size))
     attention = attention_of(values, rope, bias=False, output_bias=False)
     feed = feed_of(values, "activation_function", gated=False, bias=True, norm="shared")
-    stack = (Layer((attention, feed), "parallel"),) * len(layers_of(values))
+    stack = (Layer(((attention, feed),)),) * len(layers_of(values))
     return common(values, stack, head_bias=True, **_layer_norms(values))
 
 
@@ -109,7 +109,7 @@ def _stablelm(values: Metadata) -> Fields:
         bias=values.flag("use_qkv_bias") or values.flag("attention_bias"),
     )  # fmt: skip
     feed = feed_of(values, norm="shared" if side else "before")
-    layer = Layer((attention, feed), "parallel" if side else "sequential")
+    layer = Layer(((attention, feed),) if side else (attention, feed))
     return common(values, (layer,) * len(layers_of(values)), **_layer_norms(values))
 
 
@@ -124,7 +124,7 @@ def _cohere(values: Metadata) -> Fields:
     near, far = replace(attention, window=window), replace(attention, rope=None)
     slides = sliding_layers(values, values.whole("sliding_window_pattern", 4)) if window else []
     kinds = [near if one else far for one in slides] or [attention] * len(layers_of(values))
-    stack = tuple(Layer((kind, feed), "parallel") for kind in kinds)
+    stack = tuple(Layer(((kind, feed),)) for kind in kinds)
     factor = values.number("logit_scale", values.number("logits_scaling", 0.0625))
     return common(values, stack, logit_factor=factor, **_layer_norms(values, bias=False))
 

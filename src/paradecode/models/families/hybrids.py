@@ -1,8 +1,8 @@
-"""Families whose layers keep a state: LFM2, Mamba-2, Granite 4, Bamba, Qwen3-Next and 3.5."""
+"""Families whose layers keep a state: LFM2, Qwen3-Next and 3.5, OLMo-hybrid and GLA."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 
 from paradecode.core.errors import InvalidModel
 from paradecode.models.families.family import (
@@ -16,20 +16,12 @@ from paradecode.models.families.family import (
     head_sizes,
     layers_of,
 )  # fmt: skip
+from paradecode.models.families.mamba2 import SSM, attending, only_silu, value_dim
 from paradecode.models.folder_rope import rope_of
 from paradecode.models.metadata import Metadata
 from paradecode.models.mixture import MOST, Mixture
 from paradecode.models.parts import Feed, Layer
 from paradecode.models.recurrence import Convolution, Recurrence
-
-
-def _attends(values: Metadata, state: str) -> list[bool]:
-    """Return for each layer whether it attends; the others have the kind ``state``."""
-    kinds, count = values.get("layer_types"), len(layers_of(values))
-    known = {"full_attention": True, "attention": True, state: False, "linear_attention": False}
-    if not isinstance(kinds, list) or len(kinds) != count or not {*map(str, kinds)} <= {*known}:
-        raise InvalidModel("layer_types", kinds, f"give {count} of full_attention, {state}")
-    return [known[kind] for kind in kinds]
 
 
 def _lfm2(values: Metadata) -> Fields:
@@ -43,87 +35,9 @@ def _lfm2(values: Metadata) -> Fields:
     mixer = Convolution(values.whole("conv_L_cache", 3, 2, 16), bias=bias, tap_bias=bias)
     attention = attention_of(values, rope, qk_norm="head")
     stack = tuple(
-        Layer((attention if attends else mixer, feed)) for attends in _attends(values, "conv")
+        Layer((attention if attends else mixer, feed)) for attends in attending(values, "conv")
     )
     return common(values, stack, norm_eps=values.number("norm_eps", 1e-5))
-
-
-def _mamba2_part(values: Metadata, before: str, size: str, groups: str) -> Recurrence:
-    """Return the heads of Mamba-2 (arXiv 2405.21060).
-
-    Args:
-        before: what stands before the names of its facts.
-        size, groups: names of the number of key channels, and of the number of groups.
-    """
-    heads = values.whole(f"{before}n_heads" if before else "num_heads", None, 1)
-    shared = values.whole(groups, 1, 1)
-    least, most = _bounds(values.get("time_step_limit"))
-    if values.get("gguf"):
-        dim, biased = _value_dim(values, heads), values.flag("tap_bias")
-    else:
-        dim = values.whole(f"{before}d_head" if before else "head_dim", None, 1)
-        biased = values.flag(f"{before}conv_bias" if before else "use_conv_bias")
-    return Recurrence(
-        heads, shared, values.whole(size, None, 1), dim,
-        width=values.whole(f"{before}d_conv" if before else "conv_kernel", 4, 2, 16),
-        tap_bias=biased, skip=True, gate="before", out_norm="groups", norm_groups=shared,
-        least_step=least, most_step=most,
-    )  # fmt: skip
-
-
-def _value_dim(values: Metadata, heads: int) -> int:
-    """Return the size of a head of values in a GGUF file, which gives that of all together."""
-    inner = values.whole("inner_size", None, 1, 1 << 20)
-    if inner % heads:
-        raise InvalidModel("ssm.inner_size", inner, f"give a multiple of {heads} heads")
-    return inner // heads
-
-
-def _bounds(said: object) -> tuple[float, float]:
-    """Return the bounds of a step. transformers writes infinity as an object."""
-    pair = [0.0, 1e30] if said is None else said
-    if isinstance(pair, (list, tuple)) and len(pair) == 2:
-        found = [1e30 if each == {"__float__": "Infinity"} else each for each in pair]
-        if all(isinstance(each, (int, float)) for each in found):
-            return float(found[0]), min(float(found[1]), 1e30)
-    raise InvalidModel("time_step_limit", said, "give two numbers")
-
-
-def _mamba2(values: Metadata) -> Fields:
-    if values.flag("use_bias"):
-        raise InvalidModel("use_bias", True, "only projections without biases are known")
-    layer = Layer((_mamba2_part(values, "", "state_size", "n_groups"),))
-    return {
-        "vocab_size": values.whole("vocab_size"), "hidden_size": values.whole("hidden_size"),
-        "stack": (layer,) * len(layers_of(values)), "context_length": 1 << 20,
-        "norm_eps": values.number("layer_norm_epsilon", 1e-5),
-        "tied_head": values.flag("tie_word_embeddings"),
-    }  # fmt: skip
-
-
-def _granite_hybrid(values: Metadata) -> Fields:
-    """Granite 4 hybrid without experts: Mamba-2, and a few layers with attention."""
-    if values.whole("num_local_experts", 0):
-        fix = "Granite's hybrid opens without experts only"
-        raise InvalidModel("num_local_experts", values.get("num_local_experts"), fix)
-    turns = values.get("position_embedding_type") == "rope" or values.flag("turned")
-    rope = rope_of(values, head_sizes(values)[2]) if turns else None
-    if values.flag("mamba_proj_bias"):
-        raise InvalidModel("mamba_proj_bias", True, "only projections without biases are known")
-    attention = attention_of(values, rope, scale=values.number("attention_multiplier", 1.0))
-    mixer = _mamba2_part(values, "mamba_", "mamba_d_state", "mamba_n_groups")
-    feed = feed_of(values)
-    if not values.get("gguf"):
-        feed = replace(feed, size=values.whole("shared_intermediate_size"))
-    factor = values.number("residual_multiplier", 1.0)
-    stack = tuple(
-        Layer((attention if attends else mixer, feed), factor=factor)
-        for attends in _attends(values, "mamba")
-    )
-    return common(
-        values, stack, embed_factor=values.number("embedding_multiplier", 1.0),
-        logit_factor=1 / (values.number("logits_scaling", 1.0) or 1.0),
-    )  # fmt: skip
 
 
 def _qwen3_next(values: Metadata, tiled: bool = False) -> Fields:
@@ -140,7 +54,7 @@ def _qwen3_next(values: Metadata, tiled: bool = False) -> Fields:
     values.setdefault("partial_rotary_factor", 0.25)
     rope, key_dim = rope_of(values, head_sizes(values)[2]), values.whole("linear_key_head_dim")
     heads = values.whole("linear_num_value_heads", None, 1)
-    dim = _value_dim(values, heads) if gguf else values.whole("linear_value_head_dim")
+    dim = value_dim(values, heads) if gguf else values.whole("linear_value_head_dim")
     mixer = Recurrence(
         heads, values.whole("linear_num_key_heads"), key_dim, dim, rule="delta",
         strength="sigmoid", width=values.whole("linear_conv_kernel_dim", 4, 2, 16), unit=True,
@@ -156,7 +70,7 @@ def _qwen3_next(values: Metadata, tiled: bool = False) -> Fields:
             attention if attends else mixer,
             dense if mixed is None or index in without or (index + 1) % step else mixed,
         ))
-        for index, attends in enumerate(_attends(values, "linear_attention"))
+        for index, attends in enumerate(attending(values, "linear_attention"))
     )  # fmt: skip
     return common(values, stack)
 
@@ -178,30 +92,60 @@ def _experts_of(values: Metadata) -> Feed | None:
     return Feed(0, mixture=mixture)
 
 
-def _bamba(values: Metadata) -> Fields:
-    """Bamba: Mamba-2, and a few layers with attention, of which half of each head is rotated."""
-    attends = values.get("attn_layer_indices") or []
-    if not isinstance(attends, list):
-        raise InvalidModel("attn_layer_indices", attends, "give a list of indices of layers")
-    if values.flag("mamba_proj_bias"):
-        raise InvalidModel("mamba_proj_bias", True, "only projections without biases are known")
-    values.setdefault("partial_rotary_factor", 0.5)
-    if values.get("mamba_d_head") == "auto":
-        inner = values.whole("mamba_expand", 2, 1) * values.whole("hidden_size")
-        values["mamba_d_head"] = inner // values.whole("mamba_n_heads", None, 1)
-    attention = attention_of(values, rope_of(values, head_sizes(values)[2]))
-    mixer = _mamba2_part(values, "mamba_", "mamba_d_state", "mamba_n_groups")
-    feed = feed_of(values, bias=values.flag("mlp_bias"))
+def _olmo_hybrid(values: Metadata) -> Fields:
+    """OLMo-hybrid: gated delta heads, and each fourth layer is OLMo 2's."""
+    only_silu(values, "hidden_act")
+    heads, count = head_sizes(values)[0], len(layers_of(values))
+    if values.get("layer_types") is None:
+        kinds = ["linear_attention" if (index + 1) % 4 else "attention" for index in range(count)]
+        values["layer_types"] = kinds if "attention" in kinds else [*kinds[:-1], "attention"]
+    said = values.get("rope_parameters")
+    turns = not isinstance(said, dict) or said.get("rope_theta", 0) is not None
+    rope = rope_of(values, head_sizes(values)[2]) if turns else None
+    groups = values.whole("linear_num_key_heads", heads, 1, 1024)
+    usual = int(0.75 * values.whole("hidden_size") / groups)
+    key_dim = values.whole("linear_key_head_dim", usual, 1)
+    strength = 2.0 if values.flag("linear_allow_neg_eigval") else 1.0
+    mixer = Recurrence(
+        values.whole("linear_num_value_heads", heads), groups, key_dim,
+        values.whole("linear_value_head_dim", 2 * key_dim), rule="delta", strength="sigmoid",
+        width=values.whole("linear_conv_kernel_dim", 4, 2, 16), unit=True, scale=key_dim**-0.5,
+        gate="after", out_norm="head", factors=(*[1.0] * 5, strength), out_eps=1e-5,
+    )  # fmt: skip
+    delta = Layer((mixer, feed_of(values)))
+    attention = attention_of(values, rope, norm="after", qk_norm="all")
+    near = Layer((attention, feed_of(values, norm="after")))
     return common(values, tuple(
-        Layer((attention if index in attends else mixer, feed)) for index in layers_of(values)
+        near if attends else delta for attends in attending(values, "linear_attention")
     ))  # fmt: skip
 
 
-_MAMBA = {
-    "in_proj": "state_z+state_v+state_k+state_q+state_a", "out_proj": "state_o",
-    "conv1d": "state_v_taps+state_k_taps+state_q_taps", "norm": "state_gain",
-    "A_log": "state_decay", "D": "state_skip", "dt_bias": "state_dt_bias",
-}  # fmt: skip
+def _gla(values: Metadata) -> Fields:
+    """GLA (arXiv 2312.06635): heads whose key channels decay each in its own way."""
+    for key, usual in (("feature_map", None), ("clamp_min", None), ("attn", None),
+                       ("use_short_conv", False), ("use_output_gate", True), ("use_gk", True),
+                       ("use_gv", False), ("elementwise_affine", True)):  # fmt: skip
+        if values.get(key, usual) != usual:
+            raise InvalidModel(key, values[key], f"only {json.dumps(usual)} is known")
+    hidden, heads = values.whole("hidden_size", None, 1), values.whole("num_heads", None, 1, 1024)
+    if values.whole("num_kv_heads", heads) != heads:
+        fix = "only models whose heads have keys of their own are known"
+        raise InvalidModel("num_kv_heads", values["num_kv_heads"], fix)
+    sizes = [int(hidden * values.number(key)) for key in ("expand_k", "expand_v")]
+    for key, size in zip(("expand_k", "expand_v"), sizes):
+        if size < heads or size % heads:
+            raise InvalidModel(key, values[key], f"it makes {size} channels of {heads} heads")
+    key_dim, dim = (size // heads for size in sizes)
+    mixer = Recurrence(
+        heads, heads, key_dim, dim, decay="logsigmoid", channels=True, decay_rank=16,
+        decay_divisor=16.0, strength="one", scale=key_dim**-0.5, gate="after", out_norm="head",
+    )  # fmt: skip
+    if values.get("intermediate_size") is None:
+        inner = int(hidden * values.whole("hidden_ratio", 4, 1, 1 << 10) * 2 / 3)
+        values["intermediate_size"] = 256 * -(-inner // 256)
+    stack = (Layer((mixer, feed_of(values))),) * len(layers_of(values))
+    return common(values, stack, norm_eps=values.number("norm_eps", 1e-6))
+
 
 _DELTA = {
     "linear_attn.conv1d": "state_q_taps+state_k_taps+state_v_taps",
@@ -215,14 +159,8 @@ _QWEN_NAMES = {
     **{f"mlp.experts.*.{name}_proj": f"experts.*.{name}" for name in ("gate", "up", "down")},
     **{f"mlp.shared_expert.{name}_proj": f"shared.{name}" for name in ("gate", "up", "down")},
 }  # fmt: skip
-_SSM = {
-    "ssm_conv1d": "state_v_taps+state_k_taps+state_q_taps", "ssm_dt": "state_dt_bias",
-    "ssm_a": "state_decay", "ssm_d": "state_skip", "ssm_norm": "state_gain",
-    "ssm_in": "state_z+state_v+state_k+state_q+state_a", "ssm_out": "state_o",
-}  # fmt: skip
-"""Tensors of Mamba-2 in GGUF files."""
 _QWEN_GGUF = {
-    **_SSM, "attn_norm": "mixer_norm", "post_attention_norm": "mlp_norm", "attn_q": "q/attn_gate",
+    **SSM, "attn_norm": "mixer_norm", "post_attention_norm": "mlp_norm", "attn_q": "q/attn_gate",
     "attn_qkv": "state_q+state_k+state_v", "attn_gate": "state_z", "ssm_ba": "state_b/state_a",
     "ssm_conv1d": "state_q_taps+state_k_taps+state_v_taps", "ssm_beta": "state_b",
     "ssm_alpha": "state_a", "ssm_in": "state_q/state_k/state_v/state_z",
@@ -303,60 +241,41 @@ FAMILIES = (
         },
     ),
     Family(
-        "mamba2", _mamba2, ("Mamba2",), ("mamba2",),
+        "olmo_hybrid", _olmo_hybrid, ("OlmoHybrid",), ("olmo_hybrid",),
         defaults={
-            "num_heads": 128, "head_dim": 64, "vocab_size": 32768, "hidden_size": 4096,
-            "state_size": 128, "num_hidden_layers": 64, "layer_norm_epsilon": 1e-5,
-            "conv_kernel": 4, "n_groups": 8, "use_bias": False, "use_conv_bias": True,
-            "time_step_limit": [0.0, float("inf")], "tie_word_embeddings": False,
+            "vocab_size": 100352, "hidden_size": 3840, "intermediate_size": 11008,
+            "num_hidden_layers": 32, "num_attention_heads": 30, "hidden_act": "silu",
+            "max_position_embeddings": 65536, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
+            "attention_bias": False, "linear_conv_kernel_dim": 4, "linear_allow_neg_eigval": True,
         },
-        names={"norm": "state_norm", **{f"mixer.{name}": own for name, own in _MAMBA.items()}},
-        outside={
-            "backbone.embeddings": "embed", "backbone.norm_f": "norm", "lm_head": "head",
-        },
-        layers="backbone.layers.", gguf=("mamba2",), gguf_names={**_SSM, "attn_norm": "state_norm"},
-        gguf_facts={
-            "ssm.conv_kernel": "conv_kernel", "ssm.state_size": "state_size",
-            "ssm.group_count": "n_groups", "ssm.time_step_rank": "num_heads",
-            "attention.layer_norm_rms_epsilon": "layer_norm_epsilon",
+        names={
+            **LLAMA_NAMES, "input_layernorm": "state_norm", "attention_layer_norm": "state_norm",
+            "post_attention_layernorm": "after_attn?mlp_norm",
+            "feedforward_layer_norm": "after_attn?mlp_norm",
+            "post_feedforward_layernorm": "after_mlp",
+            **{f"linear_attn.{name}_proj": f"state_{name}" for name in "qkvabo"},
+            **{f"linear_attn.{name}_conv1d": f"state_{name}_taps" for name in "qkv"},
+            "linear_attn.conv1d": "state_q_taps+state_k_taps+state_v_taps",
+            "linear_attn.g_proj": "state_z", "linear_attn.o_norm": "state_gain",
+            "linear_attn.A_log": "state_decay", "linear_attn.dt_bias": "state_dt_bias",
         },
     ),
     Family(
-        "bamba", _bamba, ("Bamba",), ("bamba",),
+        "gla", _gla, ("GLA",), ("gla",),
         defaults={
-            "vocab_size": 128000, "hidden_size": 4096, "intermediate_size": 14336,
-            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-            "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 262144,
-            "mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_n_groups": 1,
-            "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": True,
-            "mamba_proj_bias": False, "tie_word_embeddings": False, "attention_bias": False,
+            "vocab_size": 32000, "hidden_size": 2048, "num_hidden_layers": 24, "num_heads": 4,
+            "expand_k": 0.5, "expand_v": 1, "hidden_ratio": 4, "hidden_act": "swish",
+            "norm_eps": 1e-6, "max_position_embeddings": 2048, "tie_word_embeddings": False,
         },
-        nullable=frozenset({"num_key_value_heads"}),
+        nullable=frozenset({"intermediate_size", "num_kv_heads", "hidden_ratio"}),
         names={
-            **LLAMA_NAMES, "input_layernorm": "mixer_norm", "pre_ff_layernorm": "mlp_norm",
-            **{f"feed_forward.{name}_proj": name for name in ("gate", "up", "down")},
-            **{f"mamba.{name}": own for name, own in _MAMBA.items()},
+            "attn_norm": "state_norm", "mlp_norm": "mlp_norm",
+            **{f"attn.{name}_proj": f"state_{name}" for name in ("q", "k", "v", "o")},
+            "attn.g_proj": "state_z", "attn.gk_proj.0": "state_a_down",
+            "attn.gk_proj.1": "state_a", "attn.gk_proj.1.bias": "state_dt_bias",
+            "attn.g_norm_swish_gate": "state_gain", "attn.g_norm": "state_gain",
+            **{f"mlp.{name}_proj": name for name in ("gate", "up", "down")},
         },
-        outside={**LLAMA_OUTSIDE, "model.final_layernorm": "norm"},
-    ),
-    Family(
-        "granitehybrid", _granite_hybrid, ("GraniteMoeHybrid",), ("granitemoehybrid",),
-        defaults={
-            "hidden_act": "silu", "shared_intermediate_size": 1024, "mamba_n_heads": 128,
-            "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_head": 64, "mamba_d_conv": 4,
-            "mamba_conv_bias": True, "mamba_proj_bias": False, "num_local_experts": 0,
-        },
-        names={
-            **LLAMA_NAMES, "input_layernorm": "mixer_norm",
-            "shared_mlp.input_linear": "gate+up", "shared_mlp.output_linear": "down",
-            **{f"mamba.{name}": own for name, own in _MAMBA.items()},
-        },
-        gguf=("granitehybrid",), gguf_names={**_SSM, "attn_norm": "mixer_norm"},
-        gguf_facts={
-            "ssm.conv_kernel": "mamba_d_conv", "ssm.state_size": "mamba_d_state",
-            "ssm.group_count": "mamba_n_groups", "ssm.time_step_rank": "mamba_n_heads",
-            "rope.scaling.finetuned": "turned",
-        },
-        gguf_defaults={"turned": True}, gguf_interleaved=True,
+        outside={**LLAMA_OUTSIDE, "model.embeddings": "embed"},
     ),
 )  # fmt: skip

@@ -53,10 +53,11 @@ def _granite(values: Metadata) -> Fields:
     """Granite 3 and 4: four factors."""
     rope = rope_of(values, head_sizes(values)[2])
     scale = values.number("attention_multiplier", 1.0)
-    layer = Layer(
-        (attention_of(values, rope, scale=scale), feed_of(values, bias=values.flag("mlp_bias"))),
-        factor=values.number("residual_multiplier", 1.0),
-    )
+    made = values.number("residual_multiplier", 1.0)
+    layer = Layer((
+        attention_of(values, rope, scale=scale, out_factor=made),
+        feed_of(values, bias=values.flag("mlp_bias"), out_factor=made),
+    ))  # fmt: skip
     return common(
         values, (layer,) * len(layers_of(values)),
         embed_factor=values.number("embedding_multiplier", 1.0),
@@ -134,9 +135,8 @@ def _minicpm(values: Metadata) -> Fields:
         if kind == "block"
         else feed_of(values, gated=values.flag("ffn_gated", True))
     )
-    layer = Layer(
-        (attention_of(values, rope), feed), factor=values.number("residual_multiplier", depth)
-    )
+    made = values.number("residual_multiplier", depth)
+    layer = Layer((attention_of(values, rope, out_factor=made), replace(feed, out_factor=made)))
     embed = values.number("embedding_multiplier", values.number("scale_emb", 12.0))
     said = values.number("logits_scaling", width)
     return common(values, (layer,) * count, embed_factor=embed, logit_factor=1 / said)

@@ -79,7 +79,7 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class Sight:
-    """What the mask rows see in one layer; see ``Block``."""
+    """The rows to which mask rows attend in one layer; see ``Block``."""
 
     window: int = 0
     trails: bool = False

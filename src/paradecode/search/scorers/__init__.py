@@ -1,1 +1,1 @@
-"""Scorers of branches, which are the kind ``scorer`` of the registry."""
+"""Scorers of branches, which are parts of the kind ``scorer`` in the registry."""

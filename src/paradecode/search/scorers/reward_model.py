@@ -1,4 +1,4 @@
-"""Scorers that predict a reward: a head on the target's hidden state, and a model from a folder."""
+"""Scorers that predict a reward: a head on the target's hidden state, and a separate model."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class RewardHead(ResidualHead):
     """Predicts from the target's last hidden state whether a partial answer becomes right.
 
-    Facts and tensors are those of a :class:`ResidualHead` that reads states. Its output is a
-    probability.
+    The file has the metadata and tensors of a :class:`ResidualHead` that reads hidden states. The
+    output is a probability.
     """
 
     kind = "reward head 1"
@@ -40,9 +40,9 @@ class ProcessReward:
     """The probability that a branch leads to a right answer, predicted by a trained head.
 
     The head reads the target's hidden state of the last token, so a score costs one row of a
-    forward.
+    forward pass.
 
-    When: tasks like those that it was trained for.
+    When: tasks like the tasks that it was trained for.
     """
 
     path: str = local_path("a file of `paradecode train reward`")
@@ -86,8 +86,8 @@ class RewardModel:
 
     The folder has the weights of a supported architecture and ``score.weight``, as transformers
     writes a ``LlamaForSequenceClassification``. The score is read at the last token. If the
-    classifier has two outputs, the probability of the second one counts. The model is loaded once,
-    and has a cache of its own.
+    classifier has two outputs, the score is the probability of the second one. The model is loaded
+    once, and has a K/V cache of its own.
 
     When: there is a reward model for the kind of task at hand.
     """
@@ -125,8 +125,8 @@ class RewardModel:
 
 @read_once("reward-model.path")
 def open_judge(path: str) -> RewardJudge:
-    """Load a reward model. Raise InvalidModel for a folder without one."""
-    # The list of methods imports this file without a need for engine and models.
+    """Load a reward model; raise InvalidModel if the folder has none."""
+    # Imported here because listing the methods imports this file, and needs no engine.
     from paradecode.backends import open_backend
     from paradecode.engine.engine import Engine
     from paradecode.models.safetensors_dir import read_classifier
@@ -165,5 +165,5 @@ def _score_steps(scores: Mapping[str, Array]) -> Sequence[Op]:
 
 
 def _used(values: Array) -> Array:
-    """Return an array in the form in which networks multiply: matrices are [inputs, outputs]."""
+    """Return an array in the layout that networks multiply: matrices are [inputs, outputs]."""
     return np.ascontiguousarray(values.T) if values.ndim == 2 else values

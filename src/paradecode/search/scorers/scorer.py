@@ -1,4 +1,4 @@
-"""The interface of a scorer, and how one is found: a part, a Python function, or a constraint."""
+"""The interface of scorers, and the search for one: a part, a Python function, or a constraint."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Scorer = Union[str, ScoreFunction, "BranchScorer"]
 
 @dataclass(frozen=True)
 class Rated:
-    """Branches that a scorer has to score.
+    """The branches that a scorer must score.
 
     Attributes:
         prompt, prompt_tokens: the prompt as text, and as token ids.
-        outputs: float32 [branches, width], outputs of the scorer's network; without a network there
-            are no rows.
+        outputs: float32 [branches, width], outputs of the scorer's network; without a network the
+            array is empty.
     """
 
     prompt: str
@@ -43,9 +43,9 @@ class BranchScorer(Protocol):
     """A part of the kind ``scorer``: a dataclass of settings, which is made once for each search.
 
     Attributes:
-        reads: what the scorer needs: ``texts`` of the branches, ``logprobs`` of their tokens, or
-            ``states``, the outputs of ``network`` for the target's last hidden state of each
-            branch.
+        reads: the input that the scorer needs: ``texts`` of the branches, ``logprobs`` of their
+            tokens, or ``states``, the outputs of ``network`` for the target's last hidden state of
+            each branch.
         network: a network whose input ``x`` is the hidden state before the final norm; only for
             ``states``.
     """
@@ -77,19 +77,19 @@ class FunctionScorer:
 
 
 def scorers() -> Mapping[str, parts.Part]:
-    """Return all scorers by name: built-in ones, and those that the program has registered."""
+    """Return all scorers by name: built-in ones, and scorers that the program has registered."""
     parts.load_room(__name__.rpartition(".")[0])
     return parts.known("scorer")
 
 
 def find_scorer(given: Any, trusted: bool = True) -> BranchScorer:
-    """Return the scorer that a caller gave. None means the mean log-probability of a token.
+    """Return the scorer that a caller gave; None gives the mean log-probability of a token.
 
     Args:
         trusted: False if ``given`` comes from a request, which may not name files of this machine.
 
     Raises:
-        InvalidInput: if a name or setting is unknown or does not fit.
+        InvalidInput: if a name or setting is unknown, or a setting is out of bounds.
     """
     if given is None or isinstance(given, str):
         scorers()
@@ -103,15 +103,15 @@ def find_scorer(given: Any, trusted: bool = True) -> BranchScorer:
     raise InvalidInput("scorer", given, fix)
 
 
-# A scorer that tells how far a branch follows a constraint: a JSON schema, a regex or a grammar.
+# A scorer that measures how far a branch follows a constraint: a JSON schema, regex or grammar.
 
 
 @dataclass
 class Follows:
-    """Scores 1 for a branch that meets a constraint completely, else at most 0.5.
+    """Scores 1 for a branch that satisfies a constraint completely, else at most 0.5.
 
-    The lower score is half of the share of tokens up to the first one that the constraint forbids.
-    So a complete answer beats every other.
+    The lower score is half of the share of tokens before the first forbidden token. So a complete
+    answer beats every other.
 
     Args:
         ends: token ids that end an output.

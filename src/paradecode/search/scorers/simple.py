@@ -14,7 +14,8 @@ from paradecode.search.strategies.sampled import final_answer
 class LikelihoodScorer:
     """The log-probability that the model itself gives to the tokens of a branch.
 
-    For a partial answer only the newest tokens count, which follow the branch that it continues.
+    For a partial answer only its newest tokens count, not the tokens of the branch that it
+    continues.
 
     When: nothing better is known. ``sum`` prefers short answers.
     """
@@ -35,11 +36,11 @@ class LikelihoodScorer:
 class AnswerScorer:
     """Scores 1 for a branch with the given final answer, and 0 for any other branch.
 
-    The final answer is found as ``majority`` finds it, so ``7``, ``7.0`` and "The answer is 7." are
-    the same.
+    The final answer is found as in ``majority``, so ``7``, ``7.0`` and "The answer is 7." are the
+    same.
 
-    When: the answer is known and a way to it is wanted, or to see what a search could reach at
-    best.
+    When: the answer is known and a way to it is wanted, or to measure the best result that a search
+    could reach.
     """
 
     right: str = text(str, "the right answer")

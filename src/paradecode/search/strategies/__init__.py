@@ -1,4 +1,4 @@
-"""The strategies (the registry's kind `search`), and how one is found by its name."""
+"""The strategies (the registry's kind `search`), and the look-up of a strategy by its name."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from paradecode.search.branch import Strategy
 
 
 def strategies() -> Mapping[str, parts.Part]:
-    """Return all strategies by name: built-in ones, and those that the program has registered."""
+    """Return all strategies by name: built-in ones, and ones that the program has registered."""
     parts.load_room(__name__)
     return parts.known("search")
 
 
 WIDTHS = ("width", "n", "k", "calibration")
-"""Names of settings that are numbers of branches."""
+"""Names of settings whose values are numbers of branches."""
 
 
 def widest(strategy: Strategy) -> int:
-    """Return the most branches that a strategy begins at a time, according to its settings."""
+    """Return the most branches that a strategy begins at a time with its settings."""
     given = vars(strategy)
     return max((int(given[name]) for name in WIDTHS if name in given), default=1)
 
 
 def find_strategy(text: object, trusted: bool = True) -> Strategy:
-    """Return the strategy that ``name`` or ``name(key=value, ...)`` describes.
+    """Return the strategy for a text ``name`` or ``name(key=value, ...)``.
 
     Args:
         trusted: False if ``text`` comes from a request, which may not name files of this machine.
 
     Raises:
-        InvalidInput: if a name or setting is unknown or does not fit.
+        InvalidInput: if a name or setting is unknown, or a setting is out of bounds.
     """
     strategies()
     if not isinstance(text, str):

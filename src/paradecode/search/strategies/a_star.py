@@ -19,11 +19,14 @@ class AStar:
 
     A node's estimate is its cost so far, plus 1 minus its score. A scorer gives the score as a
     number from 0 to 1. Without a scorer, the score is the mean probability of the tokens of the
-    last step. A step ends at an empty line. We could not read the paper's cost of a step, so users
-    choose it: ``none`` searches best first, ``step`` prefers short answers, and ``loss`` counts how
-    much the score has dropped. Among nodes with equal estimates, the deeper one goes first, and
-    then the older one. If the budget of tokens ends the search, it returns the complete answer with
-    the best score. If there is none, it continues the best node and returns that.
+    last step. A step ends at an empty line.
+
+    We could not read the paper's cost of a step, so users choose it: ``none`` searches best first,
+    ``step`` prefers short answers, and ``loss`` counts how much the score has dropped. Among nodes
+    with equal estimates, the deeper one goes first, and then the older one.
+
+    If the budget of tokens ends the search, it returns the complete answer with the best score. If
+    there is none, it continues the best node and returns that answer.
     """
 
     k: int = parameter(4, 1, 64, "steps that are sampled of a node")
@@ -95,7 +98,7 @@ def _found(nodes: list[_Node]) -> Searched:
 def _share(score: float, given: bool) -> float:
     """Return a score as a number from 0 to 1.
 
-    The score of a scorer is unchanged, and a mean log-probability becomes a probability.
+    A scorer's score is returned unchanged. A mean log-probability becomes a probability.
     """
     if not given:
         return min(1.0, math.exp(score))

@@ -22,7 +22,7 @@ from paradecode.search.strategies.sampled import final_answer
 
 
 def p_value(score: float, calibrated: Sequence[float]) -> float:
-    """Return the share of scores that are at least ``score``, which is one of them itself.
+    """Return the conformal p-value: the share of scores, its own included, of at least ``score``.
 
     If the score and the m calibrated scores are exchangeable, the p-value is at most a with a
     probability of at most a. If no two scores are equal, this probability is floor(a (m + 1)) / (m
@@ -35,12 +35,11 @@ def p_value(score: float, calibrated: Sequence[float]) -> float:
     return (1 + above) / (1 + len(calibrated))
 
 
-# Scores of chunks that were drafted for other questions. `atts` compares the scores of its chunks
-# with these.
+# Scores of chunks that were drafted for other questions, with which `atts` compares its chunks.
 
 
 class ChunkScores(TrainedPart):
-    """Calibrated scores, one for each question: that of its first chunk of ``chunk`` tokens.
+    """Calibrated scores: one for each question, the score of its first chunk of ``chunk`` tokens.
 
     Each question has one score, because chunks of the same question resemble each other. Many
     scores of few questions would give wrong p-values.
@@ -60,12 +59,13 @@ class ChunkScores(TrainedPart):
 class ChunkedSample(OneUse):
     """A decoder of one request. Each chunk is drafted on a fork, which its sequence may adopt.
 
-    The draft model draws with noise of its own. So the target's chunk after a rejection does not
-    depend on the rejected chunk.
+    The draft model samples with random numbers of its own. So the target's chunk after a rejection
+    does not depend on the rejected chunk.
 
     Args:
         chunk: the most tokens of a chunk.
-        attempts: number of chunks that are drafted at a place before the target writes the chunk.
+        attempts: number of chunks that are drafted at a position before the target writes the
+            chunk.
         alpha: a chunk is rejected if its p-value is at most this.
         calibrated: scores in ascending order, with which chunks are compared. With None, the
             decoder ends after the first score.
@@ -73,7 +73,7 @@ class ChunkedSample(OneUse):
     Attributes:
         scores: logarithm of each drafted chunk's perplexity, which is minus the mean
             log-probability of its tokens under the target.
-        accepted: whether each drafted chunk was accepted.
+        accepted: True or False for each drafted chunk.
     """
 
     def __init__(
@@ -160,17 +160,19 @@ class ChunkedSample(OneUse):
 class AsynchronousScaling:
     """Samples ``n`` outputs that the draft model writes chunk by chunk, each at its own pace.
 
-    The target reads each chunk in one forward. The score of a chunk is the logarithm of its
-    perplexity under the target. Its p-value is the conformal one among ``calibration`` first
+    The target reads each chunk in one forward pass. The score of a chunk is the logarithm of its
+    perplexity under the target. Its p-value is the conformal p-value among ``calibration`` first
     chunks, which are drafted for this prompt beforehand, or among ``scores`` of other questions. A
     chunk with a p-value of at most ``alpha`` is rejected. After ``attempts`` rejections, the target
     writes the chunk itself. No sample waits for the others.
 
     The expected share of rejected first chunks is at most ``alpha``, whatever the models are. With
-    ``scores``, this holds on average over questions like those of the scores, and hard questions
-    have more rejections. For later chunks, it holds as far as their scores resemble those of first
-    chunks. The result is a sample with the most frequent answer (see ``majority``), or the one that
-    a scorer prefers. The method is lossy, because accepted text is the draft model's. ``alpha=1``
+    ``scores``, this holds on average over questions like the questions of the scores, and hard
+    questions have more rejections. For later chunks, it holds as far as their scores resemble the
+    scores of first chunks.
+
+    The result is a sample with the most frequent answer (see ``majority``), or the sample that a
+    scorer prefers. The method is lossy, because accepted text is the draft model's. ``alpha=1``
     samples the target, and ``alpha=0`` samples the draft model.
 
     When: a draft model is loaded that is nearly as good, and many samples are wanted.

@@ -60,13 +60,13 @@ No penalty is below 0.
 class BeamDecoder(OneUse):
     """A decoder of one request whose forks are the beams. The root sequence commits no tokens.
 
-    All beams are rows of one forward. A beam that nothing continues is released at once. Each beam
-    offers its ``2 * width`` best tokens, and the best offers that do not end a text become the next
-    beams. A text that ended waits, and competes at the end by its score: its sum divided by the
-    length (with the prompt, without the stop token) to the power of ``length_penalty``, as in vLLM.
-    The search runs until no open beam can become one of the best. For equal sums, the better beam
-    wins, then the likelier token, then the lower id. For equal scores, the text that ended first
-    wins.
+    All beams are rows of one forward pass. A beam without a continuation is released at once. Each
+    beam offers its ``2 * width`` best tokens, and the best offers that do not end a text become the
+    next beams. A text that ended waits, and competes at the end by its score: its summed
+    log-probability divided by the length (with the prompt, without the stop token) to the power of
+    ``length_penalty``, as in vLLM. The search runs until no open beam can become one of the best.
+    Among equal sums, the better beam comes first, then the more probable token, then the lower id.
+    Among equal scores, the text that ended first comes first.
 
     Args:
         width: number of beams in a group.
@@ -91,10 +91,10 @@ class BeamDecoder(OneUse):
         start = Start(0, decoder=self, forks=beams + 1, width=beams)
         grown: list[Branch] = yield Grow([start])
         if not self.groups[0].open and not self.groups[0].ended:
-            return Searched(grown[0])  # It ended before any beam existed.
+            return Searched(grown[0])  # The request ended before any beam existed.
         found = [beam for group in self.groups for beam in self._best(group)]
         for beam in found:
-            beam.sequence.finish(grown[0].reason or "cancelled")  # With the reason that ended all.
+            beam.sequence.finish(grown[0].reason or "cancelled")  # All beams end so.
         branches = [_branch(start, beam) for beam in found]
         scores = [self._score(beam.sequence, beam.total) for beam in found]
         if task.scorer:
@@ -184,7 +184,7 @@ class BeamDecoder(OneUse):
         return self._in_order([*group.ended, *group.open])[: self.width]
 
     def _enters(self, group: Group, option: Continuation) -> bool:
-        """Whether a text that ends now would be among the best ended texts."""
+        """Return whether a text that ends now would be among the best ended texts."""
         if len(group.ended) < self.width:
             return True
         last = group.ended[-1]
@@ -192,7 +192,7 @@ class BeamDecoder(OneUse):
         return score > self._score(last.sequence, last.rank)
 
     def _settled(self, group: Group) -> bool:
-        """Whether no open beam can overtake the worst of the best ended texts."""
+        """Return whether no open beam can overtake the worst of the best ended texts."""
         if len(group.ended) < self.width or not group.open:
             return not group.open
         first, last = group.open[0], group.ended[-1]
@@ -210,19 +210,19 @@ def _branch(start: Start, beam: Beam) -> Branch:
     )
 
 
-# Beam search: find the most likely output among those that a fixed number of beams reach.
+# Beam search: find the most likely output among the outputs that a fixed number of beams reach.
 
 
 @declare("search", "beam", aliases=("beam-search",), paper="Lowerre 1976, as vLLM has it")
 class BeamSearch:
     """Keeps the ``width`` most likely partial outputs, and extends all of them in each step.
 
-    Nothing is drawn, so temperature and seed do not matter. The decoding method does not matter
-    either, because beams are not drafted. Penalties, bans and constraints apply. The result is what
-    vLLM's ``use_beam_search`` is defined to give; see :class:`BeamDecoder`. A scorer chooses among
-    the ``width`` best.
+    Nothing is sampled, so temperature and seed do not matter. The decoding method does not matter
+    either, because beams are not drafted. Penalties, bans and constraints apply. The result is
+    defined to be the same as with vLLM's ``use_beam_search``; see :class:`BeamDecoder`. A scorer
+    chooses among the ``width`` best.
 
-    When: the likeliest text is wanted, as in translation.
+    When: the most probable text is wanted, as in translation.
     """
 
     width: int = parameter(4, 1, MOST_BEAMS, "partial outputs that are kept")
@@ -233,7 +233,7 @@ class BeamSearch:
         return (yield from beams.search(task))
 
 
-# Diverse Beam Search: groups of beams, each of which avoids the choices of the groups before it.
+# Diverse Beam Search: each group of beams avoids the choices of the groups before it.
 
 Output = NDArray[np.int32]
 
@@ -243,12 +243,14 @@ class DiverseBeamSearch:
     """Beam search in groups, which take turns in each step and are rewarded for differing.
 
     A token's log-probability is lowered by ``strength`` times a count over the open beams of the
-    groups before. ``hamming`` counts the beams that have chosen the token in this step.
-    ``cumulative`` is the sum over groups of exp(-d / ``spread``), where d is the number of places
-    at which a group's beams differ from this beam with the token. ``ngram`` counts how many times
-    these beams contain the n-gram that the token would complete. Penalties stay in a beam's sum,
-    but the best beams of all groups are ordered by likelihood alone. Ends and scores are those of
-    ``beam``. One group gives ``beam``, and with a strength of 0 all groups are equal.
+    earlier groups. ``hamming`` counts the beams that have chosen the token in this step.
+    ``cumulative`` is the sum over groups of exp(-d / ``spread``), where d is the number of
+    positions at which a group's beams differ from this beam with the token. ``ngram`` counts how
+    many times these beams contain the n-gram that the token would complete.
+
+    Penalties stay in a beam's sum, but the best beams of all groups are ordered by likelihood
+    alone. Texts end and are scored as in ``beam``. One group gives ``beam``, and with a strength of
+    0 all groups are equal.
 
     When: several good outputs are wanted that say different things.
     """

@@ -22,10 +22,11 @@ NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 
 def final_answer(text: str) -> str:
-    """Return the final answer of a text, in a form that equal answers share.
+    """Return the final answer of a text, normalised so that equal answers have equal texts.
 
     It is the last text in a box, after ``####`` or after "answer", or the number in that text if
-    there is one. Without such a mark, it is the last number, or else the last line.
+    there is one. If the text marks no answer in this way, it is the last number, or else the last
+    line.
     """
     marked = [next(filter(None, found), "") for found in MARKED.findall(text)]
     said = marked[-1] if marked else text
@@ -45,10 +46,10 @@ class Majority:
     """Samples n outputs at once, and returns one with the most frequent final answer.
 
     The answer of an output is found by :func:`final_answer`. Weighted votes count each output by
-    the exponential of its score: the scorer's, or the mean log-probability. Outputs that were cut
-    by the length vote as well. Among the outputs with the winning answer, the one with the highest
-    score is returned, or the earliest without weights. If answers have equal votes, the one that
-    was found first wins.
+    the exponential of its score: the scorer's score, or the mean log-probability. Outputs that were
+    cut at the length limit vote as well. Among the outputs with the winning answer, the one with
+    the highest score is returned, or the earliest without weights. If answers have equal votes, the
+    one that was found first wins.
     """
 
     n: int = parameter(8, 1, 64, "samples")
@@ -102,12 +103,16 @@ class FirstFinish:
     """Samples n outputs at once, returns the first one that ends, and cancels the others.
 
     Short outputs of reasoning models are often right more frequently than long ones. If they are
-    not, this search does harm. An output that is cut by its length has not ended. ``keep`` waits
-    until so many outputs have ended. ``pick=last`` returns the last of these (Last Finish Search),
-    and ``pick=vote`` returns the first one with the most frequent answer (see ``majority``). With
-    drafts, the output that ends in the first step of the engine need not be the shortest.
-    ``by=tokens`` continues until no other output can be shorter, so the result is that of plain
-    decoding. If several outputs end in one step, the shorter one wins, and then the earlier branch.
+    not, this search does harm. An output that is cut at its length limit has not ended.
+
+    ``keep`` waits until this many outputs have ended. ``pick=last`` returns the last of these (Last
+    Finish Search), and ``pick=vote`` returns the first one with the most frequent answer (see
+    ``majority``).
+
+    With drafts, the output that ends in the first step of the engine need not be the shortest.
+    ``by=tokens`` continues until no other output can be shorter, so the result is the same as with
+    plain decoding. If several outputs end in one step, the shorter one wins, and then the earlier
+    branch.
     """
 
     n: int = parameter(4, 1, 64, "samples")
@@ -137,8 +142,7 @@ class FirstFinish:
         starts = [Start(seed) for seed in range(self.n)]
         grown: list[Branch] = yield Grow(starts, enough)
         enough(grown)
-        # Perhaps no output has ended. Then the result is the first branch, which was cut by its
-        # length.
+        # If no output has ended, the result is the first branch, which was cut at its length limit.
         kept = order[: self.keep] or [0]
         chosen = kept[-1 if self.pick == "last" else 0]
         if self.pick == "vote":

@@ -21,7 +21,7 @@ from paradecode.search.branch import Branch, Grow, Rate, Search, Searched, Searc
 WEIGHTS = (0.01, 0.04, 0.15, 0.18, 0.12)
 """Weights of the predictions after the last 1 to 5 tokens.
 
-They are Superposed Decoding's, which does not divide by their sum.
+They are Superposed Decoding's weights. The paper does not divide by their sum.
 """
 
 
@@ -30,8 +30,7 @@ class NgramModel:
 
     Args:
         text: token ids in which n-grams are counted.
-        table: a table for runs that are not in the text, with the probability that its token is
-            right.
+        table: a table for runs that are not in the text.
     """
 
     def __init__(self, text: Sequence[int], table: NgramTable | None = None) -> None:
@@ -60,7 +59,7 @@ class NgramModel:
 # A decoder that reads several drafts as one: its rows are mixtures of the drafts' tokens.
 
 UNKNOWN = 200.0
-"""Nats that a draft loses if the n-gram model knows none of the tokens that may follow it."""
+"""Nats that a draft loses if the n-gram model knows none of its candidate next tokens."""
 
 
 class Mixed(NamedTuple):
@@ -76,17 +75,17 @@ class Mixed(NamedTuple):
 
 
 class Superposition(OneUse):
-    """A decoder of one request.
+    """A decoder of one request that reads several drafts as one row, a mixture of their tokens.
 
     In each step its sequence gets the best draft's token as a placeholder.
 
     Args:
         task: the task of the request, whose stop tokens and stop texts end drafts.
         k: number of drafts.
-        kept: number of a row's most likely tokens that may follow.
+        kept: number of a row's most probable tokens that may follow.
         alpha: weight of the n-gram model.
         sharpness: temperature of the model's probabilities.
-        table: table of n-grams beside those of the prompt, or None.
+        table: table of n-grams besides the prompt's n-grams, or None.
 
     Attributes:
         alive: drafts that have not ended, the best first.
@@ -162,7 +161,7 @@ class Superposition(OneUse):
         return any(stop in text for stop in self._params.stop)
 
     def _settled(self, room: int) -> bool:
-        """Whether no unfinished draft can overtake the ``k`` best drafts that have ended."""
+        """Return whether no unfinished draft can overtake the ``k`` best drafts that have ended."""
         if not self.alive or len(self.ended) < self.k:
             return not self.alive
         last = sorted(draft.score for draft in self.ended)[-self.k]
@@ -172,17 +171,18 @@ class Superposition(OneUse):
 
 @declare("search", "superposed", guarantee="lossy", paper="Superposed Decoding", arxiv="2405.18400")
 class Superposed:
-    """Grows ``k`` drafts with one row a forward: the mean of their last tokens' embeddings.
+    """Grows ``k`` drafts with one row per forward pass: the mean of their last tokens' embeddings.
 
-    The row weighs the drafts by their probabilities. The row's ``tokens`` most likely tokens are
+    The mean weighs the drafts by their probabilities. The row's ``tokens`` most probable tokens are
     the candidates for all drafts, with probabilities at the temperature ``sharpness``. Only an
     n-gram model of the prompt distinguishes the drafts; its log-probabilities are mixed in with the
     weight ``alpha``. The authors count n-grams in a large corpus and use the weight 0.54. The
-    n-grams of a short prompt make drafts repeat it, so the default is 0. Among the ``2 k`` best
-    continuations, those that end wait, and the ``k`` best others continue. The drafts whose tokens
-    have the best mean are returned, and a scorer may choose among them. Nothing is drawn. One draft
-    with ``alpha=0`` is greedy decoding. More drafts are lossy, because a row represents none of
-    them alone. The other defaults are the authors'.
+    n-grams of a short prompt make drafts repeat it, so the default is 0.
+
+    Among the ``2 k`` best continuations, the ones that end wait, and the ``k`` best others
+    continue. The drafts whose tokens have the best mean are returned, and a scorer may choose among
+    them. Nothing is sampled. One draft with ``alpha=0`` is greedy decoding. More drafts are lossy,
+    because a row represents none of them alone. The other defaults are the authors'.
 
     When: several short endings are wanted for the price of one, as for a line of a text.
     """

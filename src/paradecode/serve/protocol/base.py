@@ -24,9 +24,9 @@ from paradecode.serve.validation import MOST, path_of, spelled
 FOREIGN = "foreign"
 """Tag of an object whose type this server does not know."""
 MOST_UNKNOWN = 64
-"""How many different unknown names are examined. A request with more of them is refused."""
+"""The most distinct unknown names that are examined. A request with more of them is refused."""
 NEAR = 2
-"""How many letters a misspelt name may differ from the right one to be recognized."""
+"""The most letters by which a misspelt name may differ from the right one to be recognized."""
 
 
 def _boolean(value: Any) -> Any:

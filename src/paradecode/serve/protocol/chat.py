@@ -170,7 +170,7 @@ class ChatRequest(Sampled):
 
     @property
     def must_call(self) -> bool:
-        """Whether the answer has to be a call. Without functions and custom tools, it is none."""
+        """True if the answer has to be a call. Without functions and custom tools, it is none."""
         choice, given = self.tool_choice, self.tools or []
         named = {tool.function.name for tool in self._known_tools()}
         if isinstance(choice, AllowedChoice):

@@ -46,7 +46,7 @@ class CompletionRequest(Sampled):
 
     @property
     def scored(self) -> int | None:
-        """How many tokens to report beside each token of the prompt, or None.
+        """The number of tokens to report besides each token of the prompt, or None.
 
         None means that the prompt's tokens need no log-probabilities.
         """

@@ -15,7 +15,7 @@ from paradecode.serve.protocol.fields import Name, Text
 from paradecode.serve.protocol.tools import MAX_TOOLS, AnyTool, FunctionName
 
 LATEST = ":latest"
-"""What Ollama's clients add to the name of a model without a tag."""
+"""The tag that Ollama's clients add to the name of a model without one."""
 ENDLESS = (-1, -2)
 """Values of ``num_predict`` for no limit."""
 

@@ -103,7 +103,7 @@ def _spelled(place: Place) -> str:
 
 
 def _is_short(step: Any) -> bool:
-    """Whether the parser can count in steps of this size.
+    """Return whether the parser can count in steps of this size.
 
     The parser multiplies a step by ten until it is whole, and needs a state for each remainder.
     """
@@ -124,7 +124,7 @@ def _are_types(kinds: Any) -> bool:
 
 
 def _leads_somewhere(root: Schema, schema: Schema) -> bool:
-    """Whether a schema has no reference, or one that leads to a place in the whole schema."""
+    """Return whether a schema has no reference, or one to a place in the whole schema."""
     reference, own = schema.get("$ref", "#"), root.get("$id")
     if not isinstance(reference, str):
         return False
@@ -140,7 +140,7 @@ def check_strict(where: str, schema: Schema) -> None:
 
 
 def _are_apart(root: Schema, kinds: list[Any]) -> bool:
-    """Whether no document can match two of the schemas ``kinds``, by types and fixed values."""
+    """Return whether types and fixed values keep a document from matching two of ``kinds``."""
     told = [_marks(root, kind) for kind in kinds[:MOST_KINDS]]
     return len(kinds) <= MOST_KINDS and all(
         not one["type"] & other["type"]
@@ -240,7 +240,7 @@ def _joined(root: Any) -> set[Place]:
 
 
 def _is_joined(schema: Schema) -> bool:
-    """Whether several parts of the schema may name properties of the same object."""
+    """Return whether several parts of the schema may name properties of the same object."""
     every = schema.get("allOf")
     namers = len(every) if isinstance(every, list) else 0
     namers += sum(key in schema for key in NAMERS)

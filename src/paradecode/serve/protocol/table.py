@@ -142,7 +142,7 @@ class FieldRules(NamedTuple):
     refused: Mapping[str, str]
 
     def knows(self, kind: str) -> bool:
-        """Whether a type has no effect.
+        """Return whether a type has no effect.
 
         A star in the table stands for the date in a tool's type.
         """

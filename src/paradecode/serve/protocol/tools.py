@@ -43,7 +43,7 @@ class Tool(Body):
 
 
 class InputGrammar(Body):
-    """What the input of a custom tool looks like. A forced call follows a regular expression.
+    """The form of a custom tool's input. A forced call follows a regular expression.
 
     A call's arguments are JSON, in which a text has escapes. So a grammar of Lark, which knows
     nothing of them, is only shown to the model.

@@ -47,7 +47,7 @@ QUIET = {"log_level": "WARNING", "enable_access_log": False}
 
 @dataclass(frozen=True)
 class Scaling:
-    """How many replicas there are, and when their number changes.
+    """The number of replicas, and the load at which it changes.
 
     Attributes:
         replicas: the fewest replicas. Each has one worker of each model.

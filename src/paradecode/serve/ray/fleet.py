@@ -90,7 +90,7 @@ class Fleet(Workers):
 
     @property
     def healthy(self) -> bool:
-        """Whether a replica with all its workers has answered within :data:`LATELY` seconds."""
+        """True if a replica with all its workers has answered within :data:`LATELY` seconds."""
         return time.monotonic() - self._heard < LATELY
 
     async def start(self) -> None:

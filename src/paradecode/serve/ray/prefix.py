@@ -10,7 +10,7 @@ from hashlib import blake2b
 from paradecode.serve.wire import Generate
 
 TEXT, TOKENS = 512, 128
-"""How many characters, or tokens, at the beginning of a prompt decide which replica gets it."""
+"""The number of characters, or tokens, of a prompt's beginning that decide its replica."""
 
 BALANCE = 1.25
 """A replica gets at most this many times its share of the running requests."""

@@ -111,7 +111,7 @@ class ChoicesReply(RouteReply):
         yield DONE
 
     def shows(self, chunk: OutputChunk) -> bool:
-        """Whether the progress of a chunk is reported."""
+        """Return whether the progress of a chunk is reported."""
         return bool(self.body.include_metrics) or chunk.canvas is not None
 
     def _report(self, done: list[Done]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class DecodedText(OneRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStats(OneRequest):
-    """What a worker does at present, and what it has done since it started.
+    """The present load of a worker, and its counts since it started.
 
     Attributes:
         running, waiting: numbers of outputs in the batch, and in the queue.

@@ -10,7 +10,7 @@ from paradecode.serve.worker.settings import WorkerSettings
 
 LONGEST = 60.0
 KEYS = 16
-"""How many keys with full queues a worker can hold."""
+"""The most keys with full queues that a worker can hold."""
 RECENT = 0.1
 """Weight of the newest output in the mean service time. A higher weight follows changes faster."""
 

@@ -13,10 +13,10 @@ from paradecode.serve.worker.slow import SlowMessage, Turns
 T = TypeVar("T")
 
 AHEAD = 64
-"""How many messages are read ahead of the engine. Further messages stay in the pipe."""
+"""The number of messages that are read ahead of the engine. Further messages stay in the pipe."""
 
 LATER = 64
-"""How many slow messages of one key and kind may wait. Further ones are refused."""
+"""The most slow messages of one key and kind that may wait. Further ones are refused."""
 
 
 def lines(stream: BinaryIO) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from paradecode.models.vocabulary import spelling
 from paradecode.serve.wire import LEAST_LOGPROB, Done, Generate, OutputChunk, WireCommit, WireScores
 
 OPENING_TOKENS = 16
-"""How many of an output's first tokens are searched for the mark that opens reasoning."""
+"""The number of an output's first tokens that are searched for the mark that opens reasoning."""
 
 
 class Speller:

@@ -30,7 +30,7 @@ MAX_SCORES = 1 << 16
 MAX_CANDIDATES = 64
 """The most tokens of all candidates together, as a multiple of the context length."""
 THOUGHT = 8
-"""How many tokens at the end of a prompt are searched for the mark that opens reasoning."""
+"""The number of a prompt's last tokens that are searched for the mark that opens reasoning."""
 MOST_TOKENS = 1 << 18
 """The most tokens that are turned into one text.
 
@@ -89,7 +89,7 @@ class Preparer:
         return ids + begun
 
     def thinks(self, prompt: PromptInput, ids: Sequence[int]) -> bool:
-        """Whether a conversation, whose tokens are ``ids``, ends with the mark before reasoning."""
+        """Return whether a conversation with tokens ``ids`` ends with the mark before reasoning."""
         if prompt.messages is None:
             return False
         end = self._llm.tokenizer.decode([*ids[-THOUGHT:]], skip_special=False)

@@ -17,7 +17,7 @@ Name = Annotated[str, Field(max_length=64)]
 
 
 class WorkerSettings(BaseModel):
-    """How a worker loads its model, and how much work it accepts.
+    """The settings with which a worker loads its model, and limits on the work that it accepts.
 
     Attributes:
         model, draft_model, decoder, profile, adapter, chat_template, backend, dtype, device,

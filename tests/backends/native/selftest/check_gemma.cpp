@@ -49,7 +49,7 @@ std::unique_ptr<Model> gemma_model(Format format, bool half_cache, int threads) 
   feed.mixture.normalised = true;
   feed.mixture.scaled = true;
   for (int i = 0; i < 4; ++i)
-    shape.stack.push_back({.attention = i % 2, .feed = 0, .scaled = true});
+    shape.stack.push_back({.attention = i % 2, .feed = 0, .groups = {0, 1}, .scaled = true});
   auto model = std::make_unique<Model>(shape, half_cache, threads);
   std::mt19937 random(3);
   struct Named {

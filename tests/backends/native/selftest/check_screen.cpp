@@ -16,7 +16,7 @@ std::unique_ptr<Model> headed_model(const std::vector<float>& head, int vocabula
   shape.vocab_size = vocabulary;
   shape.outputs = vocabulary;
   shape.hidden_size = 256;
-  shape.stack.push_back({.attention = 0, .feed = 0});
+  shape.stack.push_back({.attention = 0, .feed = 0, .groups = {0, 1}});
   shape.feeds.emplace_back().size = 32;
   AttentionShape& attention = shape.attentions.emplace_back();
   attention.heads = attention.kv_heads = 1;

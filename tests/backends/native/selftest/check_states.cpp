@@ -68,11 +68,12 @@ ModelShape state_shape() {
   fixed.out_norm = OutNorm::None;
   shape.states = {convolution, added, delta, channels, fixed};
   for (StateShape& kind : shape.states) kind.hidden_size = kHidden;
-  shape.stack = {{.states = {0}, .feed = 0},
-                 {.states = {1}, .first_state = 1},
-                 {.attention = 0, .states = {0, 2}, .first_state = 2, .feed = 0},
-                 {.states = {3}, .first_state = 4},
-                 {.states = {4}, .first_state = 5}};
+  shape.stack = {
+      {.states = {0}, .feed = 0, .groups = {0, 1}},
+      {.states = {1}, .first_state = 1, .groups = {0}},
+      {.attention = 0, .states = {0, 2}, .first_state = 2, .feed = 0, .groups = {0, 0, 0, 1}},
+      {.states = {3}, .first_state = 4, .groups = {0}},
+      {.states = {4}, .first_state = 5, .groups = {0}}};
   return shape;
 }
 

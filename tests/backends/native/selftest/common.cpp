@@ -33,7 +33,7 @@ std::unique_ptr<Model> make_model(Format format, bool half_cache, int threads) {
   shape.outputs = 131;
   shape.hidden_size = 80;
   shape.context_length = 256;
-  shape.stack.assign(2, {.attention = 0, .feed = 0});
+  shape.stack.assign(2, {.attention = 0, .feed = 0, .groups = {0, 1}});
   shape.feeds.emplace_back().size = 100;
   AttentionShape& attention = shape.attentions.emplace_back();
   attention.heads = 6;

@@ -163,7 +163,7 @@ class LawTest:
 
     @property
     def same_law(self) -> bool:
-        """Whether no test rejects the hypothesis that the tokens follow the model's own law."""
+        """True if no test rejects the hypothesis that the tokens follow the model's own law."""
         return bool(self.places) and self.smallest_p > self.level
 
     @property

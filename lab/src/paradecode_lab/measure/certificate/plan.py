@@ -54,7 +54,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class CertificatePlan:
-    """What a certificate tests, and how much.
+    """The tests of a certificate, and their sizes.
 
     Attributes:
         max_tokens: the most tokens of the outputs that are compared.

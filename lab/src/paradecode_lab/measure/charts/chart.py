@@ -16,7 +16,7 @@ DASHES = ("solid", (0, (4, 2)), (0, (1.5, 2)), (0, (5, 2, 1.5, 2)))
 
 @dataclass(frozen=True)
 class Look:
-    """How a line looks in all charts.
+    """The look of a line in all charts.
 
     Attributes:
         colour: name of a colour of the palette.

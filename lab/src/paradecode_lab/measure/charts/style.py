@@ -43,7 +43,7 @@ SMALL, NORMAL, LARGE = 8.2, 9.2, 13.0
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 

@@ -29,7 +29,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What happened.
+    """The result of a simulation.
 
     Attributes:
         ends: for each item, the time at which each of its passes ended.

@@ -1,4 +1,6 @@
-"""What a plan gives: time a token, throughput, busy machines, memory, and whether drafts pay."""
+"""The forecast of a plan: time per token, throughput, busy machines, memory, and whether drafts
+pay.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ MOST_LEGS = 4_000_000
 
 @dataclass(frozen=True)
 class Work:
-    """What is decoded.
+    """The decoding work for which a plan is made.
 
     Attributes:
         context: tokens before the first pass.

@@ -1,4 +1,4 @@
-"""What each part of a model reads, computes and keeps, as its configuration implies."""
+"""The numbers that each part of a model reads, computes and stores, by its configuration."""
 
 from __future__ import annotations
 

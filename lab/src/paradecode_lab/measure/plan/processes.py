@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from paradecode.engine.cost import CostCurve
 from paradecode.models.catalogue import open_model
 from paradecode.models.config import ModelConfig
 from paradecode_lab.measure.plan.described import VISIT, Link, Plan
-from paradecode_lab.measure.plan.forecast import WIDTHS, Work
+from paradecode_lab.measure.plan.forecast import WIDTHS, PlanForecast, Work
 from paradecode_lab.measure.plan.pieces import ATTENTION, FEED, HEAD, Anatomy, Piece
 
 REPEATS = 15
@@ -35,9 +35,11 @@ HERE = {"machines": {"here": {"threads": default_threads()}}}
 """The plan of this computer alone, as JSON."""
 SMALL, LARGE = 4096, 1 << 20
 """Bytes of the two messages that time a link."""
-FILLED, LEAST, REST = 64, 1e-7, 0.002
-"""Tokens of a forward that fills the context, the least seconds of a part, and seconds between
-visits of a process that waits for others."""
+FILLED, LEAST = 64, 1e-7
+"""Tokens of a forward that fills the context, and the least seconds of a part."""
+AWAKE = 0.05
+"""Seconds for which a process looks for its next turn before it sleeps. A core that sleeps runs
+its next visit more slowly, by an amount that depends on the host."""
 PATIENCE = 120.0
 """Seconds without an answer of a process after which the run fails."""
 
@@ -53,7 +55,7 @@ class Station:
 
 @dataclass(frozen=True)
 class Flown:
-    """What the processes did: each flight's tokens, and the times at which they were known."""
+    """The result of the processes: each flight's tokens, and the times at which they were known."""
 
     tokens: tuple[tuple[int, ...], ...]
     ends: tuple[tuple[float, ...], ...]
@@ -76,7 +78,7 @@ def check_runnable(config: ModelConfig, visits: Sequence[tuple[str, Sequence[Pie
         fix = "processes divide models that write from left to right, without states"
         raise InvalidInput("model", config.name, f"{fix} and second embeddings")
     whole = all(isinstance(one, int) for _, own in visits for one in layers_of(own))
-    if not whole and any(layer.residual != "sequential" for layer in config.stack):
+    if not whole and any(layer.ladder or layer.beside for layer in config.stack):
         fix = "its layers' parts run side by side: place whole layers"
         raise InvalidInput("model", config.name, fix)
 
@@ -148,19 +150,21 @@ class Processes:
         raise BackendLost(f"the process of machine {self._names[index]} does not answer")
 
     def measured(
-        self, rows: Sequence[int], contexts: Sequence[int], together: bool
-    ) -> dict[str, dict[str, CostCurve]]:
+        self, rows: Sequence[int], contexts: Sequence[int], together: bool,
+        rests: Mapping[str, float],
+    ) -> dict[str, dict[str, CostCurve]]:  # fmt: skip
         """Measure machine -> kind of part -> seconds of all parts of this kind.
 
         Args:
             together: whether all processes measure at the same time, as they will run.
+            rests: machine -> seconds that it waits before a visit; 0 where it is not named.
         """
         found = dict[str, dict[str, CostCurve]]()
         order = range(len(self._names))
         for group in [list(order)] if together else [[index] for index in order]:
             for index in group:
-                given = tuple(rows), tuple(contexts), 0.0 if together else REST
-                self._controls[index].send(("measure", *given))
+                rest = rests.get(self._names[index], 0.0)
+                self._controls[index].send(("measure", tuple(rows), tuple(contexts), rest))
             found |= {self._names[index]: self._answer(index) for index in group}
         return found
 
@@ -208,8 +212,10 @@ def _main(
     tokens: list[list[int]] = []
     ends: list[list[float]] = []
     todo: deque[_Turn] = deque()
+    awake = 0.0
     while True:
-        for ready in wait([control, *peers.values()], 0 if todo or kept else None):
+        asleep = not todo and not kept and time.perf_counter() > awake
+        for ready in wait([control, *peers.values()], None if asleep else 0):
             assert isinstance(ready, Connection)
             try:
                 said, *given = ready.recv()
@@ -235,7 +241,7 @@ def _main(
         turn = todo.popleft()
         station, flight = stations[turn.visit], turn.flight
         made = worker.visit(flight, turn.start, turn.rows, station.layers, station.head)
-        start = turn.start
+        start, awake = turn.start, time.perf_counter() + AWAKE
         if station.head:
             tokens[flight].append(int(made[0]))
             ends[flight].append(time.perf_counter())
@@ -253,7 +259,7 @@ def _main(
 
 
 class _Turn(NamedTuple):
-    """What comes to a process: a flight, the number of its visit, and its rows.
+    """The message to a process: a flight, the number of its visit, and its rows.
 
     The rows are tokens, or states that the visit before it has made; ``start`` is the first one's
     position.
@@ -312,8 +318,9 @@ class _Worker:
         states = random.standard_normal((max(rows), config.hidden_size), np.float32)
         for _ in range(REPEATS):
             for context, count, (kind, layers) in product(contexts, rows, tried.items()):
-                time.sleep(rest)
-                begun = time.perf_counter()
+                rested = time.perf_counter() + rest
+                while (begun := time.perf_counter()) < rested:
+                    continue
                 self.visit(0, context, states[:count], layers, kind == HEAD)
                 times[kind, context, count].append(time.perf_counter() - begun)
         found: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in tried}
@@ -350,10 +357,10 @@ def measured_here(
     lacking = [own for own, _ in plan.visits(model.pieces) if _unknown(plan, own, model)]
     if lacking:
         with Processes(name, _threads(plan, lacking), _room(work), 1) as fleet:
-            plan = _timed(plan, fleet, model, work)
+            plan = _rested(plan, fleet, model, work)
     if draft and plan.draft and _unknown(plan, drafts, draft):
         with Processes(plan.draft.model, _threads(plan, [drafts]), _room(work), 1) as fleet:
-            plan = _timed(plan, fleet, draft, work)
+            plan = _timed(plan, fleet, draft, work, {})
     return plan
 
 
@@ -370,11 +377,28 @@ def _room(work: Work) -> int:
     return work.context + work.passes + max(WIDTHS[-1], work.rows)
 
 
-def _timed(plan: Plan, fleet: Processes, model: Anatomy, work: Work) -> Plan:
+def _rested(plan: Plan, fleet: Processes, model: Anatomy, work: Work) -> Plan:
+    """Return the plan with times that are measured with the pauses of the plan itself.
+
+    A first measurement is without pauses. Its simulation says how long each machine waits before a
+    visit, and the second measurement waits as long, since a core's caches forget meanwhile.
+    """
+    plan = _timed(plan, fleet, model, work, {})
+    forecast = PlanForecast(plan, model, work)
+    said = forecast.outcome(work.rows)
+    visits = Counter(machine for machine, _ in forecast.visits)
+    seconds = said.tokens * work.batch / said.a_second
+    rests = {name: seconds * (1 - said.busy[name]) / count for name, count in visits.items()}
+    return _timed(plan, fleet, model, work, rests)
+
+
+def _timed(
+    plan: Plan, fleet: Processes, model: Anatomy, work: Work, rests: Mapping[str, float]
+) -> Plan:
     """Return the plan with measured times of the processes, and of links that it does not have."""
     contexts = sorted({work.context, work.context + work.passes})
     rows = WIDTHS if work.acceptance else sorted({1, work.rows})
-    curves = fleet.measured(rows, contexts, together=(work.queue or work.flights) > 1)
+    curves = fleet.measured(rows, contexts, (work.queue or work.flights) > 1, rests)
     machines = dict(plan.machines)
     for name, found in curves.items():
         measured = {**machines[name].measured, model.name: found}
@@ -414,7 +438,7 @@ def compared(plan: Plan, name: str | None, model: Anatomy, work: Work) -> tuple[
     prompts = random.integers(0, config.vocab_size, (work.flights, work.context)).tolist()
     threads = _threads(plan, [machine for machine, _ in visits])
     with Processes(name, threads, _room(work), work.flights) as fleet:
-        plan = _timed(plan, fleet, model, work)
+        plan = _rested(plan, fleet, model, work)
         fleet.fly(visits, prompts, 2)  # The first forwards take memory.
         apart = fleet.fly(visits, prompts, work.passes)
     alone = {ALONE: sum(threads.values())}

@@ -1,4 +1,4 @@
-"""What a method achieves on a recorded workload, as data that can be pickled, and as a table."""
+"""The results of a method on a recorded workload, as data that can be pickled, and as a table."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """What a method achieves on a recording.
+    """The results of a method on a recording.
 
     Attributes:
         exact: whether every draft is the same as in the engine. It is False if the method read

@@ -120,7 +120,7 @@ def replayed(
 
 @dataclass(frozen=True)
 class Later:
-    """What happened in a request after its first commit. The prompt's forward comes before it.
+    """The events of a request after its first commit. The prompt's forward comes before it.
 
     Attributes:
         forwards: (number of rows, context length) of each forward.

@@ -49,7 +49,7 @@ class Row:
 
     @property
     def suspicious(self) -> bool:
-        """Whether the speed-up is larger than the saved forwards can explain."""
+        """True if the speed-up is larger than the saved forwards can explain."""
         if self.over is None or not verifies(self.method, parse(self.method).guarantee):
             return False
         return is_suspicious(self.over.low, 1.0, self.forwards_per_token)

@@ -216,7 +216,7 @@ def _decoder_tiles(found: Sequence[Figures], baseline: str | None) -> tuple[Tile
 
 
 def _is_plain(found: Sequence[Figures], baseline: str | None) -> bool:
-    """Whether the baseline is plain decoding; without a baseline there are no ratios."""
+    """Return whether the baseline is plain decoding; without a baseline there are no ratios."""
     return all(each.engine.mode == "plain" for each in found if each.name == baseline)
 
 

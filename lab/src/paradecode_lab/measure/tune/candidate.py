@@ -96,7 +96,7 @@ class CandidateMethod:
 
     @property
     def valid(self) -> bool:
-        """Whether the registry accepts these settings together."""
+        """True if the registry accepts these settings together."""
         try:
             parse(str(self))
         except InvalidInput:

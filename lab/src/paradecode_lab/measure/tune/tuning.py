@@ -184,7 +184,7 @@ class Confirmed:
 
     @property
     def slows(self) -> bool:
-        """Whether the method makes a group of prompts slower."""
+        """True if the method makes a group of prompts slower."""
         return any(
             found.value < LEAST and self.sizes[group] >= ENOUGH_OF_A_GROUP
             for group, found in self.groups.items()

@@ -18,7 +18,7 @@ METHODS = (
     "aded", "jacobi(explore=always)", "lookahead(explore=always)",
 )  # fmt: skip
 WEIGHT = 4
-"""How many observed tokens the default model's prior is worth.
+"""The weight of the default model's prior, in observed tokens.
 
 A higher weight trusts the prior longer. It matters for kinds of evidence that seldom occur.
 """

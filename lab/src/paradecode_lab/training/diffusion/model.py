@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -70,8 +70,12 @@ class TinyLayer(nn.Module):
         )
         mixed = _attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v, seen)
         x = x + self.o(mixed.transpose(1, 2).flatten(2))
-        h = self.mlp_norm(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+        return x + self.feed(self.mlp_norm(x))
+
+    def feed(self, h: Tensor) -> Tensor:
+        """Compute the MLP: [B, T, D] -> [B, T, D]."""
+        out: Tensor = self.down(F.silu(self.gate(h)) * self.up(h))
+        return out
 
 
 class TinyModel(nn.Module):
@@ -80,16 +84,19 @@ class TinyModel(nn.Module):
     Args:
         config: a result of ``tiny_config``.
         seed: seed of the initial weights.
+        layer: makes a layer.
     """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
+    def __init__(
+        self, config: ModelConfig, seed: int, layer: Callable[[ModelConfig], TinyLayer] = TinyLayer
+    ) -> None:
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(TinyLayer(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(layer(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
         angle = torch.arange(CONTEXT, dtype=torch.float64)[:, None] * torch.from_numpy(
             config.rope.inverse_frequencies()

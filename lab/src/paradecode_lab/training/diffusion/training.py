@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from paradecode.core.errors import InvalidInput
 from paradecode.models.catalogue import find
+from paradecode.models.config import ModelConfig
 from paradecode_lab.measure.tasks.tasks import tasks_named
 from paradecode_lab.training.diffusion.data import ROWS_TOGETHER, Pack, packs
 from paradecode_lab.training.diffusion.model import TinyModel, load_weights, save_model, tiny_config
@@ -123,7 +126,7 @@ class TinyTraining(Training):
             plan.objective, self.tokenizer.get_vocab_size(), plan.hidden_size, plan.layers,
             plan.heads, plan.inner, plan.shift,
         )  # fmt: skip
-        self.model = TinyModel(config, plan.seed).to(device)
+        self.model = self.made(config)
         self.model.set_alike(spaced_words(self.tokenizer), plan.seed + 1)
         if plan.start:
             entry = find(plan.start)
@@ -143,9 +146,13 @@ class TinyTraining(Training):
             ),
         ]
 
+    def made(self, config: ModelConfig) -> TinyModel:
+        """Return a model with its first weights."""
+        return TinyModel(config, self.plan.seed).to(self.device)
+
     def _copy(self) -> TinyModel:
         """Return a model that shares the weights and has its own gradients."""
-        copy = TinyModel(self.model.config, self.plan.seed).to(self.device)
+        copy = self.made(self.model.config)
         for own, shared in zip(copy.parameters(), self.model.parameters()):
             own.data = shared.data
         return copy
@@ -180,19 +187,21 @@ class TinyTraining(Training):
             pack, first = work[index], index * ROWS_TOGETHER
             with torch.autocast(self.device.type, torch.bfloat16):
                 random = np.random.default_rng((plan.seed, self.step, index))
-                # Without blocks no random number is drawn here, so that older plans give the same
-                # weights.
-                if plan.blocks > 0 and random.random() < plan.blocks:
-                    loss = block_loss(model, pack, random)
-                elif plan.objective == "diffusion":
-                    loss = diffusion_loss(
-                        model, pack, levels[first : first + len(pack.tokens)], random
-                    )
-                else:
-                    loss = next_token_loss(model, pack)
+                loss = self.loss(model, pack, levels[first : first + len(pack.tokens)], random)
             (loss / plan.rows).backward()
             total += loss.item()
         return total
+
+    def loss(
+        self, model: TinyModel, pack: Pack, levels: NDArray[np.float64], random: np.random.Generator
+    ) -> Tensor:
+        """Return the sum of the losses of a pack's rows; ``levels`` are those of their masks."""
+        # Without blocks no random number is drawn here, so that older plans give the same weights.
+        if self.plan.blocks > 0 and random.random() < self.plan.blocks:
+            return block_loss(model, pack, random)
+        if self.plan.objective == "diffusion":
+            return diffusion_loss(model, pack, levels, random)
+        return next_token_loss(model, pack)
 
     @torch.no_grad()
     def _average(self) -> None:

@@ -101,7 +101,7 @@ def loss_of(head: HeadNetwork, batch: HeadBatch, levels: int, decay: float) -> T
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How well drafts for held-out greedy texts agree with these texts.
+    """The agreement of drafts for held-out greedy texts with these texts.
 
     Attributes:
         levels: for each level, the share of drafts whose tokens up to this level are all right.

@@ -31,7 +31,7 @@ class BlockSettings(TuneSettings):
 
 @dataclass(frozen=True)
 class Certainty:
-    """How sure and how right a model is at masked positions of held-out texts.
+    """The confidence and the accuracy of a model at masked positions of held-out texts.
 
     Attributes:
         right: share of positions whose best token is that of the text.

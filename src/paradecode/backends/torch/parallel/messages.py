@@ -118,7 +118,12 @@ def config_values(config: ModelConfig) -> dict[str, Any]:
     """Return a configuration as JSON values; the parts of a layer by their kinds."""
     values = asdict(config)
     values["stack"] = [
-        {**asdict(layer), "parts": [[type(part).__name__, asdict(part)] for part in layer.parts]}
+        {
+            **asdict(layer),
+            "order": [
+                [[type(part).__name__, asdict(part)] for part in group] for group in layer.groups
+            ],
+        }
         for layer in config.stack
     ]
     return values
@@ -127,7 +132,14 @@ def config_values(config: ModelConfig) -> dict[str, Any]:
 def config_of(values: dict[str, Any]) -> ModelConfig:
     """Rebuild the configuration from :func:`config_values`, and check it like any other."""
     stack = tuple(
-        Layer(**layer | {"parts": tuple(_part(kind, own) for kind, own in layer["parts"])})
+        Layer(
+            **layer
+            | {
+                "order": tuple(
+                    tuple(_part(kind, own) for kind, own in group) for group in layer["order"]
+                )
+            }
+        )
         for layer in values["stack"]
     )
     ends = tuple(values["eos_tokens"])

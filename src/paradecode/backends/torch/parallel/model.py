@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor import distribute_tensor as distribute
@@ -12,6 +13,7 @@ from torch.distributed.tensor import distribute_tensor as distribute
 from paradecode.backends.torch.model import Transformer
 from paradecode.core.errors import InvalidInput
 from paradecode.models.config import ModelConfig
+from paradecode.models.parts import Attention, Feed, Layer, Part
 from paradecode.models.weights import Weights
 
 BY_OUTPUT = {"embed", "head", "q", "k", "v", "gate", "up"}
@@ -46,13 +48,25 @@ def check_division(config: ModelConfig, ranks: int) -> None:
         raise InvalidInput("ranks", ranks, fix)
 
 
+def summed_late(layer: Layer, part: Part) -> bool:
+    """Return whether the ranks sum what a part made while the next part runs.
+
+    The next part of a ladder does not read it (arXiv 2501.06589). A norm reads the whole sum, so a
+    part with a norm behind it, or between its MLP and its experts, is summed at once.
+    """
+    divided = isinstance(part, (Attention, Feed)) and part.norm in ("before", "none")
+    both = isinstance(part, Feed) and part.size > 0 and part.mixture is not None
+    return layer.ladder and divided and not both
+
+
 class DividedTransformer(Transformer):
     """One rank's part of a divided model.
 
     All ranks make the same calls in the same order with the same tokens. Activations between layers
     are whole and equal on every rank; heads and inner MLP rows are divided. Weights come from the
     first rank; those of the other ranks are not read. Sums over ranks use the weights' dtype, so
-    results differ from an undivided model by rounding.
+    results differ from an undivided model by rounding. Behind a part that is :func:`summed_late`,
+    the residual stream waits for the sum when it is first read.
 
     Args:
         mesh: a mesh with one dimension, on the type of ``device``.
@@ -70,7 +84,14 @@ class DividedTransformer(Transformer):
         mesh: DeviceMesh,
     ) -> None:
         check_division(config, mesh.size())
-        self.mesh = mesh
+        self.mesh, self._first = mesh, mesh.get_local_rank() == 0
+        self._late = {
+            f"layers.{index}.{name}"
+            for index, layer in enumerate(config.stack)
+            for part in layer.parts
+            if summed_late(layer, part)
+            for name in part.tensors(config.hidden_size)
+        }
         super().__init__(config, weights, dtype, device)
 
     def placed(self, name: str, weights: Weights) -> Tensor:
@@ -91,13 +112,27 @@ class DividedTransformer(Transformer):
         head = self.w["embed" if self.config.tied_head else "head"]
         return self._whole(F.linear(self._same(self._norm(x, "norm")), head)).to(self.wide)
 
+    def added(self, index: int, part: Part, x: Tensor, made: Tensor) -> Tensor:
+        if not summed_late(self.config.stack[index], part):
+            return super().added(index, part, x, made)
+        if isinstance(x, AsyncCollectiveTensor):
+            x = x.wait()  # On every rank: torch keeps a sum that nobody waits for.
+        # The first rank adds the stream to its share, so that the sum is the new stream.
+        return self.summed(x + made if self._first else made, late=True)
+
     def linear(self, x: Tensor, name: str) -> Tensor:
         if placement(name) != Shard(1):
             return super().linear(x, name)
-        part = F.linear(x, self.w[name])
-        whole = self._whole(DTensor.from_local(part, self.mesh, [Partial()], run_check=False))
-        bias = self.w.get(name + ".bias")
-        return whole if bias is None else whole + bias
+        late, bias = name in self._late, self.w.get(name + ".bias")
+        share = F.linear(x, self.w[name])
+        made = share if late else self.summed(share)
+        # The bias belongs to the whole sum, or to the first rank's share.
+        return made if bias is None or (late and not self._first) else made + bias
+
+    def summed(self, share: Tensor, late: bool = False) -> Tensor:
+        """Return the sum of the ranks' shares; a late one runs until it is first read."""
+        shares = DTensor.from_local(share, self.mesh, [Partial()], run_check=False)
+        return shares.redistribute(placements=[Replicate()], async_op=late).to_local()
 
     def _same(self, x: Tensor) -> DTensor:
         return DTensor.from_local(x, self.mesh, [Replicate()], run_check=False)

@@ -1,1 +1,1 @@
-"""Cache rules, by family: each says which keys and values are not computed again."""
+"""Cache rules, by family. Each chooses the positions whose keys and values are computed again."""

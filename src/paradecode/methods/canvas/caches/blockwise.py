@@ -1,4 +1,4 @@
-"""Caches that keep the keys and values outside of a block while it is decoded, and no cache."""
+"""Cache rules that store the keys and values outside of the block that is being decoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paradecode.methods.parts import declare, parameter
 
 @declare("cache", "none")
 class NoCache(CacheRule):
-    """Every forward computes every row."""
+    """Every forward pass computes every row."""
 
     def plan(self, canvas: Canvas, window: Window) -> RowPlan:
         return everything(canvas, window, store=False)
@@ -28,11 +28,11 @@ class NoCache(CacheRule):
 
 @declare("cache", "prefix", guarantee="lossy", paper="Fast-dLLM", arxiv="2505.22618")
 class PrefixCache(CacheRule):
-    """Fast-dLLM's prefix cache (arXiv 2505.22618); exact for models with blocks of their own.
+    """Fast-dLLM's prefix cache (arXiv 2505.22618); exact for block-causal models.
 
-    Each forward computes the block and the masks after it. With full attention the keys and values
-    of the prefix also depend on tokens that are decided later, so the cache is stale from the
-    second forward of a block on.
+    Each forward pass computes the block and all positions after it. With full attention the keys
+    and values of the prefix also depend on tokens that are decided later. Therefore the cache is
+    stale from the second forward of a block on.
     """
 
     refresh: int = parameter(0, 0, 4096, "compute all rows every n forwards; 0: once a block")
@@ -50,7 +50,7 @@ class PrefixCache(CacheRule):
 class DualCache(CacheRule):
     """Fast-dLLM's dual cache (arXiv 2505.22618): the masks after the block are cached as well.
 
-    In models with blocks of their own no row sees a later block, so this is the prefix cache.
+    In block-causal models no row attends to a later block, so this is the same as the prefix cache.
     """
 
     refresh: int = parameter(0, 0, 4096, "compute all rows every n forwards; 0: once a block")
@@ -71,11 +71,11 @@ class DualCache(CacheRule):
 class DelayedCache(CacheRule):
     """The dual cache of Deferred Commitment Decoding (arXiv 2601.02076), for sliding windows.
 
-    Each forward computes the positions from the start of the *last* window to the furthest end of
-    any window so far, with ``delay`` more positions on either side, but none of the prompt. So no
-    token leaves the window with keys and values that were computed from a mask. Every row is
-    computed again whenever ``refresh`` tokens were decided. (The paper's prefix variant, which
-    computes all positions behind the window, is not implemented.)
+    Each forward pass computes the positions from the start of the *previous* window to the furthest
+    end of any window so far, and ``delay`` more positions on either side, but no position of the
+    prompt. So no token leaves the window with keys and values that were computed from a mask. Every
+    row is computed again whenever ``refresh`` more tokens have been decided. (The paper's prefix
+    variant, which computes all positions after the start of the window, is not implemented.)
     """
 
     refresh: int = parameter(32, 1, 1 << 20, "decided tokens after which all rows are computed")
@@ -95,22 +95,22 @@ class DelayedCache(CacheRule):
         return some(rows)
 
 
-# Inside a block of the model only a sub-block is computed; finished blocks are exact.
+# Inside one of the model's blocks only a sub-block is computed; finished blocks are exact.
 
 
 @declare("cache", "two_level", guarantee="lossy", paper="Fast-dLLM v2", arxiv="2509.26328")
 class TwoLevelCache(CacheRule):
-    """Fast-dLLM v2's two caches (arXiv 2509.26328): of finished blocks, and of the present block.
+    """Fast-dLLM v2's two caches (arXiv 2509.26328), for finished blocks and for the present block.
 
-    This cache is for models with blocks of their own. The window is a sub-block of the model's
-    block: set ``block_length=8`` and ``blocks=lead`` (or ``fixed``) for a model with blocks of 32.
-    A forward computes the whole block of the model until the first position of the sub-block is
-    decided. Later forwards compute the sub-block alone, against the block's stale keys and values.
-    Tokens of the prompt in the first sub-block are computed with it.
+    This cache is for block-causal models. The window is a sub-block of the model's block: for a
+    model with blocks of 32 positions, set ``block_length=8`` and ``blocks=lead`` (or ``fixed``).
+    Until the first position of the sub-block is decided, a forward pass computes the whole block of
+    the model. Later forwards compute the sub-block alone, which attends to the block's stale keys
+    and values. Prompt tokens in the first sub-block are computed with it.
 
-    The forward that begins the next block also computes the finished one from its final tokens, so
-    that the next block sees nothing stale. (The released code runs a separate forward for that, and
-    takes the next block's first token from it.)
+    The forward that begins the next block also computes the finished block from its final tokens,
+    so that the next block attends to no stale keys. (The released code runs a separate forward for
+    the finished block, and takes the next block's first token from that forward.)
     """
 
     exact = 0
@@ -134,7 +134,7 @@ class TwoLevelCache(CacheRule):
         rows = marks(canvas, _begin(window), window.end)
         about = rows.copy()
         if canvas.shift and window.start % canvas.block == 0:
-            # What is proposed for it is in the logits of a row that must not see this block.
+            # Its prediction is in the logits of a row that must not attend to this block.
             about[window.start] = False
         seen = marks(canvas, 0, canvas.reach(window.end)) & ~rows
         return RowPlan(rows, rows, seen, about=about)
@@ -143,7 +143,7 @@ class TwoLevelCache(CacheRule):
         return canvas.block > 1
 
     def _whole(self, canvas: Canvas, window: Window) -> bool:
-        """Return whether the forward computes the whole block of the model."""
+        """Return whether the forward pass computes the whole block of the model."""
         start, end = _begin(window), canvas.reach(window.end)
         begin = start // canvas.block * canvas.block
         alone = start == begin and window.end == end

@@ -1,4 +1,4 @@
-"""Caches that compute a few chosen rows of the canvas in each forward."""
+"""Cache rules that compute a few chosen positions of the canvas in each forward pass."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from paradecode.methods.parts import choice, declare, parameter
 class DelayedKV(CacheRule):
     """dKV-Cache-Decode (arXiv 2505.15781): keys and values are cached a forward after the decision.
 
-    Keys and values change most when a mask is decided. They are therefore stored by the first
-    forward that reads the decided token, and kept until the next forward of every row. Each forward
-    computes all masks of the canvas. The first two forwards of a block compute every row.
+    The keys and values of a position change most when its mask is decided. They are therefore
+    stored by the first forward pass that reads the decided token, and reused until the next forward
+    of every row. Each forward computes all masks of the canvas. The first two forwards of a block
+    compute every row.
 
-    In models with a shift the row to the left of a mask of the window is computed as well, even if
-    its own token was cached (the paper's ``un_right``, inside the window).
+    In models with shifted logits, the row to the left of each mask of the window is computed as
+    well, even if it is cached (the paper's ``un_right``, restricted to the window).
     """
 
     refresh: int = parameter(8, 1, 4096, "compute all rows every n forwards; paper: 16 for Dream")
@@ -36,16 +37,17 @@ class DelayedKV(CacheRule):
 
 @declare("cache", "dkv_greedy", guarantee="lossy", paper="dKV-Cache", arxiv="2505.15781")
 class GreedyDelayedKV(CacheRule):
-    """dKV-Cache-Greedy (arXiv 2505.15781): a forward costs a few rows, whatever the length.
+    """dKV-Cache-Greedy (arXiv 2505.15781): a forward pass computes a few rows, whatever the length.
 
     A forward computes the tokens that were just decided, the masks that are expected to be decided
-    next, and the ``neighbours`` masks nearest to each of these. All other positions, masks
-    included, keep the keys and values of earlier forwards. As many masks are expected next as the
-    last forward decided.
+    next, and the ``neighbours`` masks nearest to each expected mask. All other positions, masks
+    included, reuse the keys and values of earlier forwards. The number of expected masks is the
+    number that the last forward decided.
 
-    Only in a random order is it known which masks come next. The paper has this order:
-    ``order=random`` with the policy ``static(score=random)``. With other policies the cache expects
-    those masks of the window of which the model was surest when it last computed them.
+    The next masks are known for certain only in a random order that is drawn beforehand. The paper
+    uses this order: ``order=random`` with the policy ``static(score=random)``. With other policies
+    the cache expects the masks of the window that had the highest confidence when they were last
+    computed.
     """
 
     refresh: int = parameter(2, 1, 4096, "compute all rows every n forwards")
@@ -91,14 +93,14 @@ class GreedyDelayedKV(CacheRule):
 class Recap(CacheRule):
     """ReCAP (arXiv 2505.19089): a full forward chooses a group, and local forwards fill the group.
 
-    The group has the positions that the full forward decided, and those masks of the window about
-    which it was next most certain. Then ``local`` forwards follow. Each computes the positions of
-    the group alone, and reads the keys and values that the full forward stored for all other
-    positions. A token that was just decided in the group is therefore taken into account, and
-    nothing outside of the group changes.
+    The group has the positions that the full forward pass decided, and the masks of the window with
+    the next highest confidence. ``local`` local forwards follow. Each computes only the group's
+    positions, and reads the keys and values that the full forward stored for all other positions. A
+    token that was just decided in the group is therefore taken into account, and nothing outside of
+    the group changes.
 
-    The paper decodes images in an order that the full forward fixes; here the policy ranks the
-    group's masks again after each local forward. When all masks of a group are decided before its
+    The paper decodes images in an order that the full forward fixes. Here the policy ranks the
+    group's masks again after each local forward. If all masks of a group are decided before its
     last local forward, the next full forward follows at once.
     """
 
@@ -130,18 +132,18 @@ class Recap(CacheRule):
             self._group[view.positions[order[: min(count, int(left.sum()))]]] = True
 
 
-# Only the next few masks are computed, and what is far ahead is not even seen.
+# Only the next few masks are computed, and no row attends to masks that are far ahead.
 
 
 @declare("cache", "window", guarantee="lossy", paper="Window-Diffusion", arxiv="2601.20332")
 class WindowCache(CacheRule):
     """Window-Diffusion (arXiv 2601.20332): masks that are far away are not computed.
 
-    A phase begins with a forward over its *context*: the decided tokens, and the next ``buffer``
-    masks. The following forwards see that context and nothing else. They compute the next
-    ``active`` masks and the tokens that were decided in them. The phase ends after ``refresh``
-    forwards, or when the context has no masks left. Tokens that the first forward of the phase
-    decided are computed once more, in the second.
+    A phase begins with a forward pass over its *context*: the decided tokens and the next
+    ``buffer`` masks. The following forwards attend to that context only. They compute the next
+    ``active`` masks, and the tokens that were decided in this phase. The phase ends after
+    ``refresh`` forwards, or when the context has no masks left. Tokens that the first forward of
+    the phase decided are computed once more, in the second.
 
     The paper has no blocks. Use ``blocks=full``, or ``blocks=sliding``, which keeps the first
     forward of a phase from deciding positions that are far ahead. The first forward of a phase

@@ -1,4 +1,4 @@
-"""Elastic-Cache: recomputes all rows in the layers above one whose attention has changed."""
+"""Elastic-Cache: recomputes all rows above the first layer whose attention has changed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from paradecode.methods.canvas.feasible import Positions
 from paradecode.methods.parts import declare, parameter
 
 Shares = NDArray[np.float32]
-"""Float32 [..., heads, N]: the share of a row's attention that each position gets."""
+"""Float32 [..., heads, N]: the attention weights of a row, which add up to 1 over N positions."""
 
 
 def asked_about(forward: Forward, positions: Positions) -> Forward:
-    """Return a copy of the forward that also returns the attention weights of some positions.
+    """Return a copy of the forward pass that also returns the attention weights of ``positions``.
 
-    ``positions`` are in ascending order.
+    ``positions`` are in ascending order, and the forward computes all of them.
     """
     assert forward.positions is not None
     rows = np.searchsorted(forward.positions, positions)
@@ -32,7 +32,11 @@ def asked_about(forward: Forward, positions: Positions) -> Forward:
 
 
 def shares_of(reply: Reply, forward: Forward, layer: int, end: int) -> Shares:
-    """Return the attention weights [A, heads, N] of one layer that a forward asked for."""
+    """Return the attention weights [A, heads, N] of one layer from a reply to ``forward``.
+
+    A is the number of rows whose weights the forward pass asked for. N is ``end``; positions to
+    which the rows do not attend get 0.
+    """
     assert forward.positions is not None
     assert forward.visible is not None
     known = reply.attention[layer]
@@ -46,9 +50,10 @@ class Tracked:
     """The tracked tokens of each layer, and their attention weights.
 
     Attributes:
-        tokens: int64 [layers, T], positions of the tokens.
-        shares: [layers, T, heads, N], attention weights of each token.
-        received: float64 [layers, N], attention that each position got from the window's masks.
+        tokens: int64 [layers, T], positions of the tracked tokens.
+        shares: [layers, T, heads, N], attention weights of each tracked token.
+        received: float64 [layers, N], the sum of the attention weights that the masks of the window
+            give to each position.
     """
 
     tokens: NDArray[np.int64]
@@ -59,9 +64,10 @@ class Tracked:
     def of(
         cls, reply: Reply, forward: Forward, window: Positions, tokens: NDArray[np.int64], end: int
     ) -> Tracked:
-        """Return the weights that a forward returned for the ``window`` and the ``tokens``.
+        """Build the tracked weights from a reply with the weights of ``window`` and ``tokens``.
 
-        The forward was asked for all of them. Only the needed part of each layer's reply is kept.
+        ``forward`` asked for the weights of all these positions. Only the needed part of each
+        layer's weights is stored.
         """
         assert forward.positions is not None
         assert forward.attention is not None
@@ -75,10 +81,10 @@ class Tracked:
         return cls(tokens, np.stack(shares), np.stack(received))
 
     def likeness(self, now: Tracked) -> Scores:
-        """Return float64 [layers]: the smallest likeness of a tracked token's weights.
+        """Return float64 [layers]: the smallest similarity of any tracked token's weights.
 
-        The likeness of a token is the cosine between its weights before and now, as a mean over
-        heads. ``now`` has the same tokens.
+        The similarity of a token is the cosine between its attention weights in ``self`` and in
+        ``now``, as a mean over heads. ``now`` tracks the same tokens.
         """
         new = now.shares.astype(np.float64)
         old = self.shares[..., : new.shape[-1]].astype(np.float64)
@@ -90,10 +96,12 @@ class Tracked:
     def chosen(
         self, canvas: Canvas, count: int, outputs: NDArray[np.float32]
     ) -> Generator[Any, Any, Tracked]:
-        """Return the decided tokens to which the window attends most, ``count`` in each layer.
+        """Choose the ``count`` decided tokens of each layer to which the window attends most.
+
+        Return the chosen tokens with their attention weights.
 
         Args:
-            outputs: float32 [layers, N, hidden size], the last output of every layer.
+            outputs: float32 [layers, N, hidden size], the most recent output of every layer.
         """
         received = np.where(canvas.masked, -1.0, self.received)
         best = np.argsort(-received, axis=1, kind="stable")
@@ -119,9 +127,9 @@ class Tracked:
 def _attention_of(
     canvas: Canvas, layer: int, positions: Positions, outputs: NDArray[np.float32]
 ) -> Forward:
-    """Return the forward that computes the tokens' attention weights in a layer now.
+    """Return a forward pass that computes the attention weights of ``positions`` in one layer.
 
-    The tokens' last hidden states attend to the cached keys.
+    The positions resume from their most recent hidden states and attend to the cached keys.
     """
     at = positions.astype(np.int32)
     return Forward(
@@ -139,31 +147,32 @@ def _attention_of(
 
 EMPTY = np.empty(0, np.int32)
 BUDGET = 1 << 28
-"""The most bytes of attention weights of a forward, which are float32 [layers, rows, heads, N]."""
+"""The most bytes of attention weights in one forward pass, as float32 [layers, rows, heads, N]."""
 
 
 @declare("cache", "elastic", guarantee="lossy", paper="Elastic-Cache", arxiv="2510.14973")
 class ElasticCache(CacheRule):
-    """Elastic-Cache (arXiv 2510.14973): each forward decides from which layer on to refresh.
+    """Elastic-Cache (arXiv 2510.14973): each forward pass decides from which layer on to refresh.
 
     A forward computes the next ``window`` masks, the tokens that were just decided, and the tracked
-    tokens: the ``track`` decided tokens of each layer to which the window attended most in the last
-    forward. The cache compares the attention weights of each tracked token before and now, as a
-    cosine that is a mean over heads. If it is below ``threshold`` in a layer, all rows are run
-    through the layers above, from their known states after that layer, and the predictions are
-    taken from there. A threshold above 1 computes every row in every forward; with -1 nothing is
-    computed again after the first forward.
+    tokens. The tracked tokens of a layer are the ``track`` decided tokens that got the most
+    attention from the window in the last forward. For each tracked token, the cache computes the
+    cosine between its previous and its present attention weights, as a mean over heads. If this
+    cosine is below ``threshold`` in a layer, all rows are run through the layers above it. They
+    start from their stored outputs of that layer, and the predictions are taken from this second
+    run. A threshold above 1 computes every row in every forward; with -1 nothing is computed again
+    after the first forward.
 
-    A token may be tracked although the last forward did not compute it. Its weights are then
-    computed from its last states and the present keys, by running one row through the attention of
-    one layer. Attention weights of a forward take at most 256 MiB. Where they would take more,
-    fewer masks of the window and fewer tokens of each layer are tracked. The cache is refused where
-    one mask and one token of each layer take more, as in LLaDA-8B on more than 1985 positions.
+    A tracked token may be one that the last forward did not compute. Its weights are then computed
+    from its last hidden states and the present keys, by running one row through the attention of
+    one layer. The attention weights of a forward take at most 256 MiB. If they would take more,
+    fewer masks of the window and fewer tokens of each layer are tracked. The cache is refused if
+    one mask and one token of each layer take more, as in LLaDA-8B with more than 1985 positions.
 
-    The cache keeps float32 [layers, N, hidden size]. The second, partial forward and the rows
-    through the attention of one layer count in ``rows`` by their layers, and not in ``forwards``. A
-    method that runs several canvases in a forward (freedave) computes every row. The backend must
-    return attention weights; a model that is split over several processes cannot.
+    The cache stores float32 [layers, N, hidden size]. The second run and the runs of one layer's
+    attention count in ``rows`` in proportion to their layers, and not in ``forwards``. A method
+    that runs several canvases in a forward (freedave) computes every row. The backend must return
+    attention weights; a model that is split over several processes cannot.
     """
 
     window: int = parameter(
@@ -203,7 +212,7 @@ class ElasticCache(CacheRule):
         return RowPlan(rows, rows, ~rows, run=self._check)
 
     def _fill(self, forward: Forward) -> Generator[Any, Any, Reply]:
-        """Run the forward of all rows, and keep the output of every layer."""
+        """Run the forward pass of all rows, and store the output of every layer."""
         layers = self._canvas.layers
         asked = asked_about(forward, self._window)
         reply: Reply = yield replace(asked, hidden=tuple(range(layers)))
@@ -214,7 +223,7 @@ class ElasticCache(CacheRule):
         return reply
 
     def _check(self, forward: Forward) -> Generator[Any, Any, Reply]:
-        """Run the forward of a few rows; above a layer whose attention has changed, run all."""
+        """Run the planned rows, then all rows above the first layer whose attention has changed."""
         assert forward.positions is not None
         assert forward.logits is not None
         canvas, before = self._canvas, self._tracked
@@ -250,12 +259,12 @@ class ElasticCache(CacheRule):
         return reply
 
     def _go_on(self) -> Generator[Any, Any, None]:
-        """Choose the tokens that are tracked from the next forward on."""
+        """Choose the tokens that are tracked from the next forward pass on."""
         chosen = self._tracked.chosen(self._canvas, self._each, self._outputs)
         self._tracked = yield from chosen
         self._known = True
 
 
 def _stacked(reply: Reply) -> NDArray[np.float32]:
-    """Return float32 [layers, rows, hidden size]: a reply's hidden states, in order of layers."""
+    """Return a reply's hidden states as float32 [layers, rows, hidden size], in order of layers."""
     return np.stack([reply.hidden[layer] for layer in sorted(reply.hidden)])

@@ -1,1 +1,1 @@
-"""Commit policies, by family: rules that say which proposals become permanent."""
+"""Commit policies, by family. Each decides which proposed tokens become permanent."""

@@ -37,7 +37,7 @@ class ChainByChain(Unmask):
             view = self.narrow(self.read(window, False, chain, reply.logits))
             chain = chain[chain < view.window.end]
             drafted = view.proposals[: len(chain)]
-            self.commit(view, Decision(chain[:1]))  # It was drafted from all that it depends on.
+            self.commit(view, Decision(chain[:1]))  # Its draft is already exact.
             if len(chain) == 1 or seq.finished:
                 continue
             reply = yield ordered(canvas, given, chain[:-1], drafted[:-1], chain[1:])
@@ -61,19 +61,20 @@ class ChainByChain(Unmask):
 class AnySubset(Policy):
     """Draft the next masks at once, and verify them by the model's own density, in two forwards.
 
-    The masks are decided from left to right. The token of a mask depends on the prompt, on what was
-    ``placed``, and on the tokens to its left. In the first forward each mask is a row that sees
-    these (in models that shift, the row before it is). In the second forward each drafted token is
-    a row that does not see what comes later, so that its logits give the distribution that the next
-    drafted token should have had. The text is token by token that of ``tokens=1``, with every seed,
-    and takes no more forwards than tokens.
+    The masks are decided from left to right. The token of a mask depends on the prompt, on the
+    ``placed`` tokens, and on the tokens to its left. In the first forward pass each mask is a row
+    that attends to these tokens. (In models with shifted logits, the row before the mask is used.)
+    In the second forward each drafted token is a row that does not attend to later tokens. Its
+    logits give the distribution from which the next drafted token should have come. With every seed
+    the text is the same as with ``tokens=1``, token by token, and takes no more forwards than
+    tokens.
 
-    Text to the right of a mask (``placed``) is seen as well. Then sums have another order, so on a
-    real backend the text is equal up to rounding; otherwise it is equal exactly. With causal
-    attention it is also the text of ``static(block_length=1)``.
+    Rows also attend to text to the right of a mask (``placed``). Then sums are computed in another
+    order, so on a real backend the text is equal up to rounding; otherwise it is equal exactly.
+    With causal attention the text is also the same as from ``static(block_length=1)``.
 
     When: the model was trained for such a density (``paradecode train assd``), or has causal
-    attention. Other models were trained on masks that see one another, and write worse text.
+    attention. Other models were trained on masks that attend to one another, and write worse text.
     """
 
     clashes = MappingProxyType({"cache=*": EXACT})

@@ -18,22 +18,23 @@ from paradecode.methods.parts import make, part
 
 
 class Policy:
-    """A policy decides which proposals become permanent.
+    """A policy decides which proposed tokens become permanent.
 
-    It is a dataclass, and each request has its own object. Fields declared with ``parameter`` or
-    ``choice`` are its settings. Other fields are its state; declare them with ``field(init=False)``
-    or set them in :meth:`start`.
+    A policy is a dataclass, and each request has its own object. Fields declared with ``parameter``
+    or ``choice`` are its settings. Other fields are its state; declare them with
+    ``field(init=False)`` or set them in :meth:`start`.
 
     Attributes:
-        observes: the positions of a view: the ``masked`` ones of the window, all of the ``window``,
-            or all positions of the output (``canvas``) that the forward computed.
-        revises: whether the policy may mask decided positions again; then text is shown only after
+        observes: the positions that a view contains: the ``masked`` ones of the window, all of the
+            ``window``, or all positions of the output (``canvas``) that the forward pass computed.
+        revises: True if the policy may mask decided positions again. Then text is shown only after
             the window has moved past it, or at the end.
-        clashes: ``cache=name`` or ``blocks=name`` -> why this policy cannot work with it, and what
-            to use instead. ``cache=*`` means every cache but the default. Block rules and caches
-            have the same attribute.
+        clashes: ``cache=name`` or ``blocks=name`` -> why this policy cannot work with that part,
+            and what to use instead. ``cache=*`` means every cache but the default. Block rules and
+            caches have the same attribute.
         nested: number of policies inside this one.
-        driven: whether it has a loop of its own, so that it cannot be inside another policy.
+        driven: True if the policy has a loop of its own, so that it cannot be inside another
+            policy.
     """
 
     observes: Literal["masked", "window", "canvas"] = "masked"
@@ -43,10 +44,10 @@ class Policy:
     driven: bool = False
 
     def start(self, canvas: Canvas) -> None:
-        """Prepare the policy before the first forward; it may commit known tokens here."""
+        """Prepare the policy before the first forward pass; it may commit known tokens here."""
 
     def fuse(self, logits: Logits, positions: Positions) -> Logits:
-        """Change the logits [K, V] about ``positions`` [K] before tokens are chosen from them."""
+        """Change the logits [K, V] of ``positions`` [K] before tokens are chosen from them."""
         return logits
 
     def prepare(self, view: View) -> Generator[Apply, Any, None]:
@@ -55,7 +56,7 @@ class Policy:
         yield  # Makes it a generator.
 
     def decide(self, view: View) -> Decision:
-        """Return the decision after a forward."""
+        """Return the decision after a forward pass."""
         raise NotImplementedError
 
 
@@ -67,7 +68,7 @@ BREADTH = ("masked", "window", "canvas")
 
 @dataclass
 class Wrapper(Policy):
-    """A policy on top of another one, ``inner``, whose attributes it takes over."""
+    """A policy on top of another policy, ``inner``, whose attributes it takes over."""
 
     base: str = part("static", "policy", "policy underneath")
 
@@ -97,7 +98,7 @@ class Wrapper(Policy):
         return self.inner.decide(view)
 
 
-# What policies share that rank positions, or plan their steps: scores, counts, times and noise.
+# Functions for policies that rank positions or plan their steps.
 
 SCORES: Mapping[str, Callable[[View], Scores]] = {
     "confidence": lambda view: view.confidence,
@@ -114,12 +115,12 @@ NAMES = {
 
 
 def scores_of(view: View, name: str) -> Scores:
-    """Return float64 [K]: the scores of this name, which is ours or one of the models' scripts."""
+    """Return float64 [K]: the score ``name``, ours or of the models' scripts."""
     return SCORES[NAMES.get(name, name)](view)
 
 
 def share(progress: Progress) -> int:
-    """Return how many of the planned steps the block gets, in proportion to its masks.
+    """Return the number of planned steps that the block gets, in proportion to its masks.
 
     The result is at least 1.
     """
@@ -129,10 +130,10 @@ def share(progress: Progress) -> int:
 
 
 def quota(progress: Progress) -> int:
-    """Return how many positions this forward commits when ``steps`` are spread evenly.
+    """Return the number of positions that this forward commits when ``steps`` are spread evenly.
 
-    The block gets its share of ``steps``; of m masks in T steps the first ``m % T`` steps commit
-    one more than the others. Where the lengths divide one another this is LLaDA's schedule.
+    The block gets its share T of ``steps`` for its m masks. The first ``m % T`` steps commit one
+    position more than the other steps. If T divides m this is LLaDA's schedule.
     """
     masks, steps = progress.block_masks, share(progress)
     return max(1, masks // steps + (progress.block_step < masks % steps))
@@ -150,14 +151,14 @@ def times(steps: int, eps: float) -> NDArray[np.float32]:
 class Planned(Policy):
     """A policy that counts the planned steps of each block in ``step``.
 
-    The count may run ahead of the forwards.
+    The count may run ahead of the forward passes, because a step that commits nothing is skipped.
     """
 
     def start(self, canvas: Canvas) -> None:
         self.block, self.step = -1, 0
 
     def begins(self, view: View) -> bool:
-        """Return whether this is the first forward of a block; ``step`` is 0 then."""
+        """Return whether this is the first forward pass of a block; ``step`` is 0 then."""
         if view.window.block == self.block:
             return False
         self.block, self.step = view.window.block, 0
@@ -165,13 +166,13 @@ class Planned(Policy):
 
 
 def masks_of(view: View) -> int:
-    """Return the number of masks that are left in the positions of the planned steps."""
+    """Return the number of masks that are left among the positions that share the planned steps."""
     return int(view.canvas.masked[view.window.shared].sum())
 
 
 def noisy(view: View, scores: Scores, noise: float, step: int) -> Scores:
-    """Return the scores divided by the temperature ``noise``, plus Gumbel noise of the step.
+    """Return the scores divided by the temperature ``noise``, plus Gumbel numbers of the step.
 
-    A ``noise`` of 0 changes nothing.
+    A ``noise`` of 0 returns the scores unchanged.
     """
     return scores if noise == 0.0 else scores / noise + view.gumbel(step)

@@ -1,4 +1,4 @@
-"""Policies that correct decided tokens while the others are filled in."""
+"""Policies that correct decided tokens while other positions are filled in."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from paradecode.methods.parts import parameter
 class Refine(Wrapper):
     """Replace decided tokens of the block for which the model now prefers another token.
 
-    Tokens are candidates that were decided before this forward and are no longer the best of their
-    position. The candidates of which the model is surest are replaced: at most the ``share`` of all
-    decided tokens, and only by tokens of at least probability ``least``. The paper replaces all
-    candidates: ``least=0``. Nothing is replaced after the last commit of a block.
+    Candidates are tokens that were decided before this forward pass and are no longer the most
+    probable of their position. The candidates with the most probable replacements are replaced: at
+    most the ``share`` of all decided tokens, and only by tokens of at least probability ``least``.
+    The paper replaces all candidates: ``least=0``. Nothing is replaced after the last commit of a
+    block.
 
-    The model must be trained to correct what it sees (`paradecode train refine`). Plain masked
+    The model must be trained to correct its input (`paradecode train refine`). Plain masked
     diffusion leaves the predictions at decided positions untrained, and the text falls apart;
     ``least=1.01`` turns the corrections off.
 
-    When: the model was trained to correct what it sees, and early mistakes are what costs quality.
-    Never with a model that was not trained for it.
+    When: the model was trained to correct its input, and early mistakes cost quality. Never with a
+    model that was not trained for it.
     """
 
     observes = "window"
@@ -69,16 +70,16 @@ class Refine(Wrapper):
         return replace(view.and_also(first, chosen), revoke=revoke)
 
 
-# Commit what is sure, and correct what was decided: the sampler of LLaDA2.1.
+# Commit sure tokens, and correct decided ones: the sampler of LLaDA2.1.
 
 
 class Corrector(Policy):
     """A policy that corrects decided tokens; :class:`Correct` is its loop.
 
     Attributes:
-        after: the most forwards of a block that has no masks left.
-        kept: bool [N], decided positions that the policy must not change, because it did not
-            decide them or because their text was shown.
+        after: the most forward passes of a block that has no masks left.
+        kept: bool [N], decided positions that the policy must not change. The policy did not decide
+            these positions, or their text was shown.
     """
 
     revises = True
@@ -89,7 +90,7 @@ class Corrector(Policy):
         self.kept = ~canvas.masked
 
     def corrections(self, view: View) -> Decision:
-        """Return the decision in a block without masks; it may do nothing."""
+        """Return the decision for a block without masks. The decision may change nothing."""
         raise NotImplementedError
 
 
@@ -125,7 +126,10 @@ class Correct(Unmask):
 
 
 def again(canvas: Canvas, window: Window) -> RowPlan:
-    """Return the plan that computes a decided window once more; exact if the cache before it is."""
+    """Return the plan that computes a decided window once more.
+
+    It is exact if the cache before the window is exact.
+    """
     first = window.start // canvas.block * canvas.block if canvas.block else 0
     if first == 0 or not canvas.cached[:first].all():
         return everything(canvas, window, store=False)
@@ -144,15 +148,15 @@ def again(canvas: Canvas, window: Window) -> RowPlan:
     driver=Correct,
 )  # fmt: skip
 class Edit(Corrector):
-    """Commit what is more probable than the threshold; replace decided tokens of the block.
+    """Commit tokens above the threshold, and replace decided tokens that became improbable.
 
-    A decided token of the block is replaced if another token is now the best of its position and is
-    more probable than ``least``. A block without masks is run again until nothing changes, at most
-    ``after`` times. The prompt is never changed, and neither is text that was shown: with
-    ``blocks=lead`` the first token of a block is corrected alone. The defaults are those of the
-    model's own code; its publishers also name 0.7 and 0.5.
+    A decided token of the block is replaced if another token is now the most probable at its
+    position and is more probable than ``least``. A block without masks is run again until nothing
+    changes, at most ``after`` times. The prompt is never changed. Text that was shown is never
+    changed either: with ``blocks=lead`` the first token of a block is corrected alone. The defaults
+    are from the model's own code; its publishers also name 0.7 and 0.5.
 
-    When: LLaDA2.1, whose default it is, and models that were trained to correct what they see. With
+    When: LLaDA2.1, whose default it is, and models that were trained to correct their input. With
     any other model texts get worse.
     """
 
@@ -174,7 +178,7 @@ class Edit(Corrector):
         return Decision(changed, view.proposals[view.rows(changed)], revoke=changed)
 
     def _changed(self, view: View) -> Positions:
-        """Return decided positions of the block with another best token that is probable enough."""
+        """Return decided positions of the block with another, probable enough best token."""
         at = view.positions
         ours = view.inside & ~view.canvas.masked[at] & ~self.kept[at]
         other = view.proposals != view.canvas.tokens[at]

@@ -1,4 +1,4 @@
-"""Policies that raise the rank of tokens which a position predicted in several forwards."""
+"""Policies that favour tokens which a position predicted in several forward passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paradecode.methods.canvas.policies.base import Policy, Wrapper, quota
 from paradecode.methods.parts import choice, parameter, part
 
 EMPTY = -1
-"""The content of a slot that holds no token."""
+"""The token id of a slot that holds no token."""
 
 
 @policy(
@@ -28,14 +28,14 @@ EMPTY = -1
 class Credit(Wrapper):
     """Raise the logits of tokens that a position predicted before; then decide as the base does.
 
-    In each forward the best token of a masked position earns credit, its probability to the power
-    of ``exponent``. All earlier credit decays, and ``weight`` * log(1 + credit) is added to the
-    logits. The defaults are those of dInfer; the paper's form without parameters is
-    ``schedule=mask_ratio``.
+    In each forward pass the most probable token of a masked position earns credit: its probability
+    to the power of ``exponent``. All earlier credit is multiplied by ``decay``, and ``weight`` *
+    log(1 + credit) is added to the logits. The defaults are from dInfer; the paper's form without
+    parameters is ``schedule=mask_ratio``.
 
-    A position holds credit for as many tokens as it has ``slots``; when they are full, the token
-    with the least credit loses its slot. With 0 slots a position holds the credit of all tokens:
-    this is the dense form, where only tokens that were once the best have any credit.
+    A position holds credit for as many tokens as it has ``slots``. If all slots are full, the token
+    with the least credit loses its slot. With 0 slots a position holds the credit of every token
+    that was once its most probable one.
 
     When: long canvases, where the right token shows early but stays below the threshold for long.
     In short blocks there is little to gain.
@@ -77,7 +77,7 @@ class Credit(Wrapper):
     def _earn(
         self, at: NDArray[np.int64], best: NDArray[np.int32], earned: NDArray[np.float64]
     ) -> None:
-        """Add credit in the slot of the token, else in an empty slot, else in the smallest one."""
+        """Add credit in the token's own slot, an empty slot, or the slot of least credit."""
         held = self.tokens[at] == best[:, None]
         known = held.any(axis=1)
         if self.slots == 0 and not (known | (self.tokens[at] == EMPTY).any(axis=1)).all():
@@ -93,9 +93,9 @@ class Credit(Wrapper):
 # A policy that trusts positions which keep their token and stay near the top of the ranking.
 
 WARM_UP, LATE = 5, 0.1
-"""The number of steps before the released form looks back, and a share of masks.
+"""The step from which the released form looks back, and a share of masks.
 
-When less than this share is left masked, it remembers at most two positions.
+If at most the share ``LATE`` of the masks is left, the policy remembers at most two positions.
 """
 
 History = dict[int, NDArray[np.float32]]
@@ -112,17 +112,18 @@ History = dict[int, NDArray[np.float32]]
 class Coherent(Policy):
     """Rank by predictions averaged over the last steps; commit many where they agree.
 
-    ``form=paper`` remembers from each step the distributions of the ``width`` positions of least
-    entropy. Positions that were remembered in all of the last ``depth`` steps come first, in order
-    of the entropy of their mean distribution. With ``seek`` all of them below ``entropy`` are
-    committed; otherwise as many positions as the plan gives a step. The paper does not publish its
-    entropy; our default is a guess.
+    ``form=paper`` remembers from each step the distributions of the ``width`` positions with the
+    least entropy. Positions that were remembered in all of the last ``depth`` steps come first, in
+    order of the entropy of their mean distribution. With ``seek`` all of them with a mean entropy
+    below ``entropy`` are committed; otherwise the planned number of positions is committed. The
+    paper does not publish its entropy; our default is a guess.
 
-    ``form=released``: the authors' code compares the best tokens with those of the step before, for
-    up to b + b * ``width`` positions, where b is the number that the plan gives a step.
+    ``form=released`` is the authors' code. It compares the best tokens with the best tokens of the
+    previous step, for up to b + b * ``width`` positions, where b is the planned number of positions
+    in a step.
 
-    When: ``threshold`` commits tokens that later forwards would have decided otherwise. Agreement
-    over several forwards is a second opinion. Waiting for it saves fewer forwards.
+    When: ``threshold`` commits tokens that later forward passes would have decided otherwise.
+    Agreement over several forwards is a second opinion. Waiting for it saves fewer forwards.
     """
 
     form: str = choice("paper", ("paper", "released"), "the algorithm of the paper, or its code")

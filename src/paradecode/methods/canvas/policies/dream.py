@@ -23,7 +23,7 @@ from paradecode.methods.parts import choice, parameter, text
 # The sampler of Dream and DiffuCoder, on its own time schedule.
 
 FINEST = 64
-"""The most steps for each mask into which ``origin`` is divided; more hardly change the text."""
+"""The most steps per mask into which ``origin`` is divided. More steps hardly change the text."""
 
 
 @policy(
@@ -35,18 +35,19 @@ FINEST = 64
     defaults={"blocks": "full"},
 )
 class Dream(Planned):
-    """Commit the part of the masks that the time of each planned step asks for, best first.
+    """Commit the share of masks that the schedule sets for each planned step, best first.
 
-    Step j of T commits int(masks * (1 - t(j + 1) / t(j))) positions and the last one all, with t
-    falling from 1 to ``eps`` in even steps. Because of the int() a plan of one step per token
-    commits nothing in its first step and two in its last; ``schedule=even`` has no such gaps. A
-    step that commits nothing is not run: it would see the same canvas again.
+    Step j of T commits int(masks * (1 - t(j + 1) / t(j))) positions, and the last step commits all;
+    t falls from 1 to ``eps`` in even steps. Because of the int(), a plan of one step per token
+    commits nothing in its first step and two tokens in its last; ``schedule=even`` has no such
+    gaps. A step that commits nothing is skipped, because its forward pass would see the same canvas
+    again.
 
-    The model's own script reads the confidence after temperature and top-p, and draws new noise in
-    each step. Here, as in all canvas methods, the confidence is read at temperature 1, and each
-    position keeps its noise. ``origin`` has no ranking: each mask is revealed with the step's
-    probability. It runs at most 64 steps a mask, because more would hardly change which masks are
-    revealed together.
+    The model's own script reads the confidence after temperature and top-p, and draws new random
+    numbers in each step. Here, as in all canvas methods, the confidence is the probability at
+    temperature 1, and each position has one fixed random number. ``origin`` ranks nothing: each
+    mask is revealed with the step's probability. It runs at most 64 steps per mask, because more
+    would hardly change which masks are revealed together.
 
     When: results of the models' own scripts are to be repeated. The number of forwards is planned,
     whatever the text.
@@ -70,7 +71,7 @@ class Dream(Planned):
         return Decision(view.best(scores, int(self._counts(view, step)[0])))
 
     def _plan(self, view: View) -> NDArray[np.float32]:
-        """Return float32 [T]: the part of the masks that each planned step of the block commits."""
+        """Return float32 [T]: the share of the masks that each planned step commits."""
         steps = share(view.progress)
         if self.score == "origin":
             steps = min(steps, FINEST * max(view.progress.block_masks, 1))
@@ -82,7 +83,7 @@ class Dream(Planned):
         return parts
 
     def _counts(self, view: View, since: int) -> Positions:
-        """Return int64: how many of the present masks each step from ``since`` on would commit."""
+        """Return int64: the number of present masks that each step from ``since`` on commits."""
         masks, steps = masks_of(view), len(self.parts)
         if self.schedule == "even":
             left = view.progress.block_masks * np.arange(steps - since - 1, -1, -1) // steps
@@ -99,7 +100,7 @@ class Dream(Planned):
         return self.step + int(np.argmax(counts > 0))
 
     def _reveal(self, view: View) -> Positions:
-        """Return the masks to reveal; each is drawn by the noise of its step and position."""
+        """Return the masks to reveal, drawn by random numbers fixed by step and position."""
         chosen, last = view.positions[:0], len(self.parts) - 1
         while not len(chosen):
             step = min(self.step, last)
@@ -112,10 +113,7 @@ class Dream(Planned):
 # Confident decoding with tokens placed beforehand.
 
 OTHERS = ("origin", "origin_ratio", "autoregressive")
-"""Values of ``score`` by which a position is chosen where none passes the threshold.
-
-The threshold is compared with the probability.
-"""
+"""Values of ``score`` that choose a position only where no probability passes the threshold."""
 
 
 @policy(
@@ -127,13 +125,13 @@ The threshold is compared with the probability.
     defaults={"blocks": "full"},
 )  # fmt: skip
 class Dimple(Planned):
-    """Commit what scores above the threshold; if nothing does, what the time schedule asks for.
+    """Commit positions with scores above the threshold, or as many as the time schedule sets.
 
-    The schedule is Dream's. It is moved on to the time at which as many masks are left as there are
-    now, and then to a step that commits at least one. This step takes the positions with the best
-    ``score``; ``origin`` takes a random subset, ``origin_ratio`` each with the step's probability,
-    ``autoregressive`` the leftmost one. The threshold is compared with the score, which is never
-    above 0 for ``entropy``.
+    The schedule is Dream's. Its time is first moved on to match the share of masks that are left
+    now, and then to the next step that commits at least one position. This step takes the positions
+    with the best ``score``. ``origin`` takes a random subset, ``origin_ratio`` takes each position
+    with the step's probability, ``autoregressive`` takes the leftmost one. The threshold is
+    compared with the score, which is never above 0 for ``entropy``.
 
     ``prior`` places tokens (keys of a JSON record, "Step 1:", an end of text that fixes the
     length). They are never scored, and the model fills in the positions around them.
@@ -169,7 +167,7 @@ class Dimple(Planned):
         return Decision(view.best(scores, self._planned(view, step, steps)[0]))
 
     def _planned(self, view: View, step: int, steps: int) -> tuple[int, float]:
-        """Return how many positions to commit, and the probability with which each is chosen."""
+        """Return the number of positions to commit, and the probability of each to be chosen."""
         masks = masks_of(view)
         left = masks / max(view.progress.block_masks, masks)
         time = times(steps, self.eps)

@@ -1,4 +1,4 @@
-"""Commit sure positions also beyond the block, and some of the most unsure positions within it.
+"""Commit sure positions in and beyond the block, and try tokens at uncertain positions in it.
 
 This file is longer than other policies, because trying several tokens needs a loop of its own.
 """
@@ -21,7 +21,7 @@ from paradecode.methods.parts import parameter
 
 @dataclass
 class TryTokens(Unmask):
-    """The loop whose forward holds several canvases; each tries another token at one position."""
+    """The loop whose forward holds several canvases. They differ in the token at one position."""
 
     policy: ExploreThenExploit
 
@@ -36,7 +36,7 @@ class TryTokens(Unmask):
             self.commit(view, decision, show=False)
             after, row = None, self.policy.explored
             if row is not None and canvas.masked[view.positions[row]]:
-                row = None  # A constraint left it out of the decision.
+                row = None  # The constraint removed it from the decision.
             if row is not None and canvas.edge < canvas.end:
                 after = yield from self._best(view, row)
                 token = canvas.tokens[view.positions[row]]
@@ -46,7 +46,7 @@ class TryTokens(Unmask):
             view = after
 
     def _best(self, view: View, row: int) -> Generator[Any, Any, View]:
-        """Run the canvas with each token for the explored row, and write the best one.
+        """Run the canvas with each likely token at the explored position, and write the best token.
 
         Returns the view of the canvas with that token.
         """
@@ -71,7 +71,7 @@ class TryTokens(Unmask):
 
 
 def _likely(view: View, row: int, count: int) -> list[int]:
-    """Return the proposal for a row, and then the most probable other tokens."""
+    """Return up to ``count`` tokens for ``row``: the proposal, then the most probable others."""
     ids, values = view.logits.select([row]).top_k(count + 1)
     others = ids[0][np.isfinite(values[0])].tolist()
     return list(dict.fromkeys([int(view.proposals[row]), *others]))[:count]
@@ -88,15 +88,16 @@ def _likely(view: View, row: int, count: int) -> list[int]:
 class ExploreThenExploit(Policy):
     """Exploit across blocks, and explore the most uncertain positions when little is sure.
 
-    A token of probability p carries -log2 p bits, so that sure tokens alone add little information
-    in each forward; deciding an unsure position makes others certain. This is a reconstruction from
-    the paper's abstract, because we found no published code and no settings.
+    A token of probability p carries -log2 p bits, so tokens that are nearly certain add little
+    information per forward pass. Deciding an uncertain position makes others certain. This is a
+    reconstruction from the paper's abstract, because we found no published code and no settings.
 
-    What passes the threshold is committed in the block and in ``ahead`` more blocks, and the best
-    position always. If these are fewer than ``enough``, up to ``explore`` positions of the block
-    with the highest entropy get their best token as well; no two of them are neighbours. With more
-    ``branches`` the next forward tries as many tokens for the first of them, each on a canvas of
-    its own, and continues with the canvas on which most positions pass the threshold.
+    Tokens that pass the threshold are committed in the block and in ``ahead`` more blocks, and the
+    best position always is. If fewer than ``enough`` positions are committed so, up to ``explore``
+    positions of the block with the highest entropy get their best token as well; no two of them are
+    neighbours. With more than one of ``branches``, the next forward tries that many tokens for the
+    first of these positions, each on a canvas of its own. It continues with the canvas on which
+    most positions pass the threshold.
 
     When: for experiments with text in which one decision settles many others.
     """
@@ -121,18 +122,18 @@ class ExploreThenExploit(Policy):
         return Decision(view.positions[chosen])
 
     def cascade(self, view: View) -> tuple[int, float]:
-        """Return how many positions could be exploited, and how sure all of them are together."""
+        """Return the number of positions above the threshold, and the log-probability of all."""
         sure = view.confidence[self._reach(view)]
         return int((sure >= self.threshold).sum()), float(np.log(sure).sum())
 
     def _reach(self, view: View) -> Marks:
-        """Return bool [K]: the masked positions of the block and of the next ``ahead`` blocks."""
+        """Return bool [K]: True for masked positions of the block and the next ``ahead`` blocks."""
         window = view.window
         limit = window.end + self.ahead * (window.end - window.start)
         return view.canvas.masked[view.positions] & (view.positions < limit)
 
     def _unsure(self, view: View, free: Marks) -> list[int]:
-        """Return the ``free`` rows with the highest entropies, no two of which are neighbours."""
+        """Return the ``free`` rows with the highest entropies, no two of them neighbours."""
         rows = np.flatnonzero(free)
         rows = rows[np.argsort(-view.entropy[rows], kind="stable")]
         found: dict[int, int] = {}  # Position -> row.

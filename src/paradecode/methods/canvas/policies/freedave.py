@@ -1,4 +1,4 @@
-"""Run the canvases that are likely to come next together with the present one, in one forward.
+"""Computes the canvases that are likely to come next together with the present one.
 
 This file is longer than other policies, because the paper is about the loop, which drafts canvases
 and verifies them.
@@ -23,14 +23,14 @@ from paradecode.methods.canvas.policies.base import Wrapper
 from paradecode.methods.parts import choice, parameter
 
 MOST_DRAFTED = 4
-"""The canvases of one forward, unless the request sets a number.
+"""The number of canvases in one forward pass, unless the request sets a number.
 
-With more canvases there are fewer forwards, each with more rows.
+More canvases mean fewer forwards, each with more rows.
 """
 LEARNING = 0.1
-"""The weight of the newest draft in the average of how often drafts come true."""
+"""The weight of the newest draft in the running average of how often drafts are right."""
 PATIENCE, MOST_PATIENCE = 32, 1024
-"""After so many forwards without a draft the loop tries one again.
+"""The number of forward passes without a draft after which the loop tries a draft again.
 
 The number doubles with each failed trial, from the first value up to the second.
 """
@@ -38,10 +38,13 @@ The number doubles with each failed trial, from the first value up to the second
 
 @dataclass
 class DraftOdds:
-    """What the loop learned from a tenant's requests, to decide whether drafts save time.
+    """Measurements of a tenant's requests, by which the loop decides whether drafts save time.
 
-    It holds how often drafts come true, the seconds to make one, for how many forwards no draft was
-    made, and for how many none will be made.
+    Attributes:
+        right: how often drafts are right, as a running average.
+        seconds: seconds to make one draft, as a running average.
+        single: number of forward passes since the last draft.
+        patience: number of forwards without a draft after which the next one is tried.
     """
 
     right: float = 0.9
@@ -52,7 +55,7 @@ class DraftOdds:
 
 @dataclass(frozen=True, eq=False)
 class Foreseen:
-    """A canvas that a forward computed: ``logits`` [K, V] about ``positions`` [K]."""
+    """A canvas that was computed ahead; ``logits`` [K, V] predict ``positions`` [K]."""
 
     canvas: Canvas
     positions: Positions
@@ -71,11 +74,12 @@ class Foreseen:
 
 @dataclass
 class DraftAndVerify(Unmask):
-    """The loop that runs a forward only for a canvas that no recent forward has foreseen.
+    """The loop that runs a forward only for a canvas that no recent forward has computed ahead.
 
-    Every decision comes from the model's predictions for exactly the canvas that it changes, in
-    order. The text is therefore that of the plain loop, whatever is drafted. It depends on the
-    drafts only where a decision is shortened to what was foreseen, or where the cache goes stale.
+    Every decision comes from the model's predictions for exactly the canvas that the decision
+    changes, and decisions are made in order. The text is therefore the same as from the plain loop,
+    whatever is drafted. It depends on the drafts only where a decision is shortened to a drafted
+    canvas, or where the cache goes stale.
     """
 
     policy: FreeDave
@@ -107,7 +111,7 @@ class DraftAndVerify(Unmask):
             self.commit(view, shortened(view, decision, drafts))
 
     def _compute(self, window: Window, last: View | None, count: int) -> Any:
-        """Run the forward of the canvas, and of up to ``count - 1`` canvases that may follow it."""
+        """Run the forward pass of the canvas and of up to ``count - 1`` drafted canvases."""
         canvas = self.canvas
         window = replace(window, end=min(window.end + self._ahead, canvas.end))
         plan = self.cache.plan(canvas, window)
@@ -140,24 +144,24 @@ class DraftAndVerify(Unmask):
 
     @property
     def _free(self) -> bool:
-        """Return whether the text does not depend on how many canvases are drafted."""
+        """True if the text does not depend on the number of drafted canvases."""
         settings = {"base": self.policy.base, "steps": self.steps}
         return guarantee(settings) == "exact" and not self.cache.stale(self.canvas)
 
     @property
     def _ahead(self) -> int:
-        """Return how many positions behind the window are computed where canvases are drafted."""
+        """The number of positions after the window that are computed when canvases are drafted."""
         if not self.policy.drafts_ahead(self.canvas):
             return 0
         return -(-self._most // self.blocks.block_length) * self.blocks.block_length
 
     def _paying(self, window: Window) -> int:
-        """Return how many canvases to compute, the next one included, so that steps are fastest."""
+        """Return the fastest number of canvases for the next forward, the present one included."""
         if self.policy.draft_steps or not self._free:
             return self._most
         rows = self._rows or window.end - window.start
         self._odds.single += 1
-        if rows not in self._best:  # Nothing changes it but a draft.
+        if rows not in self._best:  # It stays the same until the next draft.
             self._best[rows] = self._fastest(rows)
         if self._best[rows] > 1:
             self._odds.patience = PATIENCE
@@ -195,9 +199,9 @@ class DraftAndVerify(Unmask):
 
 
 def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decision:
-    """Return the largest part of a decision of many positions that was foreseen (FreeDave++).
+    """Return the largest part of a decision that leads to a drafted canvas (FreeDave++).
 
-    The rest is decided from the predictions for the foreseen canvas, without a forward.
+    The rest is decided from the predictions for the drafted canvas, without another forward pass.
     """
     if len(decision.commit) < 2 or len(decision.revoke) or decision.truncate is not None:
         return decision
@@ -217,7 +221,7 @@ def shortened(view: View, decision: Decision, drafts: list[Foreseen]) -> Decisio
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """Return ``exact`` for settings with `static` and one token a step, else ``lossy``."""
+    """Return ``exact`` for the base `static` with one token per step, else ``lossy``."""
     usual = settings.get("base", "static") == "static" and settings.get("steps", 0) == 0
     return "exact" if usual else "lossy"
 
@@ -235,18 +239,18 @@ def guarantee(settings: Mapping[str, Any]) -> Guarantee:
 class FreeDave(Wrapper):
     """Compute the canvases that are expected next along with this one; text of static, unchanged.
 
-    The draft is what the policy underneath would decide, step by step, if the last predictions
-    still held. As long as the draft is right, no further forward is needed. With ``base=threshold``
-    this is FreeDave++, which is not lossless. With drafts a cache sees fewer forwards than without,
-    so with a cache that goes stale the text differs, too.
+    The drafted canvases are the ones that the policy underneath would decide, step by step, if the
+    last predictions still held. As long as the draft is right, no further forward pass is needed.
+    With ``base=threshold`` this is FreeDave++, which is not lossless. With drafts a cache sees
+    fewer forwards than without, so with a cache that goes stale the text differs, too.
 
     Without ``draft_steps`` the loop drafts the number of canvases that makes steps the fastest, by
-    the measured cost of rows and by how often drafts came true. This number is often zero where
+    the measured cost of rows and by how often drafts were right. This number is often zero where
     rows cost as much as forwards. Where the number changes the text (another base, ``steps``, a
     stale cache) it is always 4, so that the same seed gives the same text.
 
-    When: the text of one token a forward must stay as it is, and rows are cheap: it saves forwards,
-    not rows.
+    When: the text of one token per forward must stay as it is, and rows are cheap: it saves
+    forwards, not rows.
     """
 
     draft_steps: int = parameter(
@@ -256,5 +260,5 @@ class FreeDave(Wrapper):
     eager: str = choice("auto", ("auto", "on", "off"), "also draft next blocks; auto: if causal")
 
     def drafts_ahead(self, canvas: Canvas) -> bool:
-        """Return whether the blocks behind the present one are computed and drafted as well."""
+        """Return whether the blocks after the present one are computed and drafted as well."""
         return self.eager == "on" or (self.eager == "auto" and canvas.block > 0)

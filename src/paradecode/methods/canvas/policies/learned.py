@@ -19,10 +19,11 @@ from paradecode.methods.trained import TrainedPart, layer_shapes, layer_steps, l
 
 
 class UnmaskFilter(TrainedPart):
-    """Computes the probability that a proposal is final from the confidences of a whole block.
+    """Computes from a block's confidences the probability that each proposal is final.
 
-    Two linear layers with a ReLU between them (arXiv 2509.25188; which function theirs has between
-    its layers is not published). Input ``confidence`` [N, block], output [N, block].
+    The network has two linear layers with a ReLU between them (arXiv 2509.25188; the paper does not
+    publish its own function between the layers). Input ``confidence`` [N, block], output [N,
+    block].
     """
 
     kind = "unmask filter 1"
@@ -46,17 +47,18 @@ class UnmaskFilter(TrainedPart):
 
 
 class JointLayer(TrainedPart):
-    """ADJUST (arXiv 2509.22738): how final states change when a masked token becomes known.
+    """ADJUST (arXiv 2509.22738): how final hidden states change when a masked token becomes known.
 
-    A Llama layer reads the projected embeddings of the tokens and the projected states. The paper's
-    layer is as wide as the model, and its output is added to the states as it is. Here the width is
-    free, and a matrix leads back to the D numbers of a state. The states are those before the
-    model's last norm; they are divided by their scale on the way in and multiplied by it on the way
-    out. The projected embeddings are kept as a table.
+    A Llama layer reads projected embeddings of the tokens, plus the projected hidden states. In the
+    paper the layer is as wide as the model, and its output is added to the states directly. Here
+    the width is free, and a matrix leads back to the D numbers of a hidden state. The states are
+    taken before the model's last norm; they are divided by their scale on the way in, and the
+    result is multiplied by it on the way out. The projected embeddings are stored as a table.
 
     Inputs: the present tokens of the canvas (``tokens`` [n]), the ``states`` [n, D], their
-    ``positions`` [n], and ``groups`` [n]: a row sees rows of its own group and of lower ones.
-    Output: the states [n, D] that the model would have if it had seen the tokens.
+    ``positions`` [n], and ``groups`` [n]: a row attends to rows of its own group and of lower ones.
+
+    Output: the hidden states [n, D] that the model would have if it had read the tokens.
     """
 
     kind = "joint sampler 1"
@@ -95,18 +97,17 @@ class JointLayer(TrainedPart):
         )
 
 
-# A policy that commits the tokens which a trained filter takes for final.
+# A policy that commits the tokens that a trained filter considers final.
 
 DECIDED, GUESSED = "decided", "guessed"
 ENDS = (DECIDED, GUESSED)
 
 
 def cut(view: View, decision: Decision, when: str) -> Decision:
-    """Return the decision, with the canvas cut behind an end of text.
+    """Return ``decision`` with the canvas cut after an end of text.
 
-    The end is the first one that the decision commits. If it commits none and ``when`` is
-    ``guessed``, the end is the most probable one that is proposed for any masked position, decided
-    now or not.
+    The end is the first end of text that the decision commits. If it commits none and ``when`` is
+    ``guessed``, the end is the most probable end of text that is proposed for any masked position.
     """
     if decision.truncate is not None:
         return decision
@@ -122,7 +123,7 @@ def cut(view: View, decision: Decision, when: str) -> Decision:
 
 
 def refuse_revising(method: str, inner: Policy, base: str) -> None:
-    """Raise InvalidInput if the policy could mask a committed end of text again."""
+    """Raise InvalidInput if policy ``inner`` might mask a committed end of text again."""
     if inner.revises:
         fix = "use one that keeps what it commits: an end that is revoked does not end the text"
         raise InvalidInput(f"{method}.base", base, fix)
@@ -138,10 +139,10 @@ def refuse_revising(method: str, inner: Policy, base: str) -> None:
 class EoTP(Wrapper):
     """Drop the canvas behind an end of text that the policy underneath commits.
 
-    The tokens before the end stay as they are. The forwards that follow have fewer rows, and in a
-    model whose rows all see one another, other predictions. ``when=guessed`` is the released code:
-    in every forward it also cuts behind the most probable end that is merely proposed, anywhere on
-    the canvas. This shortens answers where the model is not sure of their length.
+    The tokens before the end stay as they are. The following forward passes have fewer rows, and in
+    a model with full attention their predictions change. ``when=guessed`` is the released code: in
+    every forward it also cuts behind the most probable end that is merely proposed, anywhere on the
+    canvas. This shortens answers where the model is not sure of their length.
 
     When: the canvas is much longer than the answer. It can stand on any policy.
     """
@@ -161,7 +162,7 @@ class EoTP(Wrapper):
 TRAIN_FILTER = "paradecode train unmask-filter"
 OFF = "off"
 DECIDED_INPUT = 1.0
-"""The filter's input at positions without a confidence, or beyond the end of the block."""
+"""The filter's input for positions without a confidence, or beyond the end of the block."""
 
 
 @policy(
@@ -173,12 +174,12 @@ DECIDED_INPUT = 1.0
     aliases=("learning-to-parallel", "l2p"),
 )
 class Learn2PD(Wrapper):
-    """Commit what a trained filter takes for final, and what the policy underneath commits.
+    """Commit tokens that a trained filter considers final, and tokens of the policy underneath.
 
     The filter reads the probabilities of the best tokens at all positions of the block, decided
-    ones included. A block that is shorter than the one it was trained for is filled up, a longer
-    one is judged in pieces. The setting ``end`` is that of ``eotp``: it says where the canvas is
-    cut behind an end of text.
+    ones included. A block that is shorter than the blocks in training is filled up, and a longer
+    one is judged in pieces. ``end`` is the setting ``when`` of ``eotp``: it says where the canvas
+    is cut behind an end of text, or ``off``.
 
     When: there are prompts to train the filter with, in place of a threshold that is set by hand.
     """
@@ -215,16 +216,16 @@ class Learn2PD(Wrapper):
         return decision if self.end == OFF else cut(view, decision, self.end)
 
 
-# Several tokens a forward, one by one: a small layer tells each of them the tokens before it.
+# Several tokens per forward, one by one: a small layer conditions each on the tokens before it.
 
 TRAIN_LAYER = "paradecode train joint-sampler"
 
 
 @dataclass
 class OneByOne(Unmask):
-    """The loop that commits the tokens of a forward one by one, and runs the layer in between.
+    """The loop that commits the tokens of a forward pass one by one, and runs the layer in between.
 
-    The layer's states go through the model's own last norm and head, in a forward that runs no
+    The layer's output goes through the model's own last norm and LM head, in a forward that runs no
     layer of the model.
     """
 
@@ -243,7 +244,7 @@ class OneByOne(Unmask):
             about = forward.positions + int(canvas.shift)
             states = reply.hidden[last][about < canvas.end]
             about = about[about < canvas.end]
-            # Rows see what the model's own attention would let them see.
+            # Rows attend to the rows that the model's own attention allows.
             places = {"positions": about, "groups": about // (canvas.block or canvas.end)}
             for turn in range(self.policy.tokens):
                 view = self.read(window, plan.refresh, positions, reply.logits)
@@ -276,14 +277,15 @@ class OneByOne(Unmask):
     driver=OneByOne,
 )
 class JointSampler(Policy):
-    """Commit several tokens a forward one by one; a trained layer makes each see those before it.
+    """Commit several tokens per forward, each conditioned on the ones before by a trained layer.
 
-    After a commit the layer corrects the last forward's final states for what has become known,
-    and the best position and its token are chosen anew from them. The first token of a forward is
-    that of `static`. Under a cache the layer sees the rows that the forward computed.
+    After a commit the layer corrects the last forward pass's final hidden states for the new token.
+    The next position and its token are then chosen from the corrected states. The first token of a
+    forward is the same as with `static`. Under a cache the layer reads only the rows that the
+    forward computed.
 
     When: samples above temperature 0 should stay close to the model's joint distribution although
-    several tokens are decided a forward.
+    several tokens are decided per forward.
     """
 
     layer: str = local_path(f"file of `{TRAIN_LAYER}`")

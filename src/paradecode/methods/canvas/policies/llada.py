@@ -1,4 +1,4 @@
-"""The sampler of LLaDA and two of its options; one token a forward is the reference trajectory."""
+"""The sampler of LLaDA and two of its options. One token per forward is the reference method."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paradecode.methods.parts import choice, parameter
 
 
 def guarantee(settings: Mapping[str, Any]) -> Guarantee:
-    """Return ``exact`` for settings with one token a forward, the best first, else ``lossy``."""
+    """Return ``exact`` for settings with one token per forward, the best first, else ``lossy``."""
     usual = settings.get("steps", 0) == 0 and settings.get("score", "confidence") in (
         "confidence", "low_confidence", "maskgit_plus",
     )  # fmt: skip
@@ -36,7 +36,7 @@ def guarantee(settings: Mapping[str, Any]) -> Guarantee:
     under=guarantee,
 )
 class Static(Policy):
-    """Commit the best-scored positions, as many in each forward as `steps` asks for.
+    """Commit the best-scored positions, as many in each forward pass as `steps` asks for.
 
     Without ``steps`` each forward commits one: this is the reference for all other policies.
 
@@ -61,9 +61,9 @@ class Static(Policy):
 class LateEnd(Wrapper):
     """A proposed end of text has no confidence, so it is decided after everything else.
 
-    In long canvases LLaDA-8B and LLaDA 1.5 are too sure of an early end. Their sampler's other
-    option, which never proposes an end (``logits_eos_inf``), is ``min_tokens`` of the request, as
-    large as ``max_tokens``.
+    In long canvases LLaDA-8B and LLaDA 1.5 are too sure of an early end. Their sampler has another
+    option that never proposes an end (``logits_eos_inf``); to get the same here, set ``min_tokens``
+    of the request to ``max_tokens``.
 
     When: answers of LLaDA end too early, or are empty. It can stand on any policy that ranks by
     confidence.
@@ -94,7 +94,7 @@ class Guide(Unmask):
         replies: list[Reply] = yield [forward, without]
         logits = _guided(replies[0].logits, replies[1].logits, scale)
         view = self.read(window, plan.refresh, positions, logits)
-        return replace(view, raw=replies[0].logits)  # Reports are of what the model itself says.
+        return replace(view, raw=replies[0].logits)  # Reports show the model's own logits.
 
 
 def _guided(given: Logits, without: Logits, scale: float) -> Logits:
@@ -121,10 +121,11 @@ def _guided(given: Logits, without: Logits, scale: float) -> Logits:
     driver=Guide,
 )
 class Guided(Wrapper):
-    """Decide from logits that are moved away from those of a canvas whose prompt is masked.
+    """Decide from logits that are moved away from the logits of a canvas with a masked prompt.
 
-    The logits are u + (scale + 1)(c - u), where c are those with the prompt and u those without
-    (LLaDA's ``cfg_scale``; Nie et al. 2024, arXiv 2410.18514). Every forward has twice the rows.
+    The logits are u + (scale + 1)(c - u), where c are the logits with the prompt and u the logits
+    without it (LLaDA's ``cfg_scale``; Nie et al. 2024, arXiv 2410.18514). Every forward pass has
+    twice the rows.
 
     When: the answer should keep closer to the prompt, and twice the cost does not matter.
     """

@@ -20,11 +20,11 @@ EARLY, LATE = 0.33, 0.67
 class Prophet(Wrapper):
     """Commit all that is left once the answer's mean gap of the two best logits is wide enough.
 
-    The answer is the ``answer_length`` positions from ``answer_start`` on, or those behind the
-    ``anchor`` (tokens placed beforehand, such as "The answer is"). With neither it never stops
-    early, as in the released code. It does not stop early either while the forward has not computed
-    all masks, as with caches that leave rows out, or with models of block-causal attention before
-    their last block.
+    The answer is the ``answer_length`` positions from ``answer_start`` on, or the positions behind
+    the ``anchor`` (tokens placed beforehand, such as "The answer is"). With neither setting it
+    never stops early, as in the released code. It does not stop early either while the forward pass
+    has not computed all masks. This is so with caches that leave rows out, and with block-causal
+    models before their last block.
 
     When: a short answer at a known place (a choice, a number behind "The answer is"), which settles
     long before the text around it.

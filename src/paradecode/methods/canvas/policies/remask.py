@@ -12,7 +12,7 @@ from paradecode.methods.canvas.policies.base import Planned, Wrapper, share
 from paradecode.methods.parts import choice, parameter, part
 
 ROUNDS = 8
-"""The most rounds for each mask of a block."""
+"""The most rounds per mask of a block."""
 
 
 @policy(
@@ -25,15 +25,15 @@ ROUNDS = 8
     defaults={"steps": 12},
 )
 class Remask(Planned):
-    """Keep the best positions of each round on a cosine schedule; decided ones may be masked again.
+    """Decide in rounds on a cosine schedule; each round may mask decided positions again.
 
-    After round j of T floor(n cos(pi/2 (j + 1)/T)) of n positions are masked, and none after the
-    last. ``form=released`` ranks decided positions again in every round, by their probability now
-    times the share of rounds that remain, so that late rounds tend to mask decided ones.
-    ``form=paper`` keeps decided positions, unless their probability is below ``least`` (rising from
-    0) or has fallen by more than ``drop`` since they were committed; each is masked again at most
-    ``limit`` times. The paper does not publish its values of these settings. A round that changes
-    nothing is not run.
+    Of n positions, floor(n cos(pi/2 (j + 1)/T)) are masked after round j of T, and none after the
+    last round. The best positions are kept. ``form=released`` ranks decided positions again in
+    every round, by their present probability times the share of rounds that remain, so that late
+    rounds tend to mask decided positions. ``form=paper`` keeps decided positions unless their
+    probability is below ``least`` (rising from 0) or has fallen by more than ``drop`` since they
+    were committed; each is masked again at most ``limit`` times. The paper does not publish its
+    values of these settings. A round that changes nothing is skipped.
 
     When: few rounds, planned beforehand, and mistakes that a later round can repair. Text is shown
     late.
@@ -50,12 +50,12 @@ class Remask(Planned):
 
     def start(self, canvas: Canvas) -> None:
         super().start(canvas)
-        self.committed = np.full(canvas.end, np.inf)  # The probability then; inf: not by us.
+        self.committed = np.full(canvas.end, np.inf)  # Probability at the commit; inf: not ours.
         self.revoked = np.zeros(canvas.end, np.int64)
 
     def decide(self, view: View) -> Decision:
         self.begins(view)
-        # More rounds a mask would mask again what they commit, without an end in sight.
+        # With more rounds per mask, rounds would undo one another's commits without end.
         rounds = min(share(view.progress), ROUNDS * max(view.progress.block_masks, 1))
         decision = Decision()
         while not len(decision.commit) and not len(decision.revoke):
@@ -92,7 +92,7 @@ class Remask(Planned):
         return Decision(view.positions[commit], revoke=view.positions[revoke])
 
 
-# A policy that also commits what is redundant in space and time, on top of another policy.
+# A policy on top of another one, which also commits proposals that repeat in space or time.
 
 
 @policy(
@@ -106,14 +106,14 @@ class Remask(Planned):
 class R2(Wrapper):
     """Also commit sure neighbourhoods, one of each run of equal tokens, and tokens that persist.
 
-    Three rules look at what the policy underneath leaves masked, in this order. The first commits
-    ``width`` adjacent positions, at most ``gaps`` of them decided, whose mean probability reaches
-    ``sure``. The second commits one of ``run`` or more adjacent masks with the same token, if the
-    best of them is above ``sure``. The third commits tokens that were proposed ``stays`` times in a
-    row and have probability ``steady``. All rules see the proposals and their probabilities only.
-    The paper also fine-tunes the model: `paradecode train r2`.
+    Three rules look at the positions that the policy underneath leaves masked, in this order. The
+    first rule commits ``width`` adjacent positions, at most ``gaps`` of them decided, whose mean
+    probability reaches ``sure``. The second rule commits one of ``run`` or more adjacent masks with
+    the same token, if the best of them is above ``sure``. The third rule commits tokens that were
+    proposed ``stays`` times in a row and have probability ``steady``. All rules read only the
+    proposals and their probabilities. The paper also fine-tunes the model: `paradecode train r2`.
 
-    When: ``threshold`` leaves the same proposals standing forward after forward. Check the quality.
+    When: ``threshold`` repeats the same proposals forward pass after forward. Check the quality.
     """
 
     base: str = part("threshold", "policy", "policy underneath")
@@ -140,7 +140,9 @@ class R2(Wrapper):
         return view.and_also(first, more) if more.any() else first
 
     def _neighbourhoods(self, view: View, left: Marks) -> Marks:
-        """Return bool [K]: positions in a window of ``width`` that is sure on average."""
+        """Return bool [K]: True for positions in ``width`` adjacent ones that are sure on
+        average.
+        """
         size = view.window.end - view.window.start
         if not 0 < self.width <= size:
             return np.zeros(len(left), bool)
@@ -155,7 +157,7 @@ class R2(Wrapper):
         return chosen
 
     def _runs(self, view: View, left: Marks) -> Marks:
-        """Return bool [K]: one of each run of masks with the same proposal."""
+        """Return bool [K]: True for one position of each run of masks with the same proposal."""
         chosen, rows = np.zeros(len(left), bool), np.flatnonzero(left)
         at, tokens = view.positions[rows], view.proposals[rows]
         ends = np.flatnonzero((np.diff(at) != 1) | (np.diff(tokens) != 0)) + 1
@@ -167,9 +169,9 @@ class R2(Wrapper):
         return chosen
 
     def _persistent(self, view: View, left: Marks) -> Marks:
-        """Return bool [K]: positions that kept their proposal for enough forwards.
+        """Return bool [K]: True for positions that had the same proposal for enough forward passes.
 
-        The call counts this forward, so it is made once for each view.
+        Each call counts one forward, so call it once for each view.
         """
         at, tokens, sure = view.positions[left], view.proposals[left], view.confidence[left]
         same = self.token[at] == tokens

@@ -1,4 +1,4 @@
-"""Policies that commit what the model is sure of."""
+"""Policies that commit proposals whose confidence passes a threshold."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from paradecode.methods.parts import choice, parameter
 class Threshold(Policy):
     """Commit every position at least as probable as the threshold, and always the best one.
 
-    The positions of one forward are decided as if they did not depend on one another. Where each of
-    them is nearly certain, this is nearly right; a lower threshold makes more errors. With
+    The positions of one forward pass are decided as if they did not depend on one another. This is
+    nearly right where each of them is nearly certain; a lower threshold makes more errors. With
     ``score=entropy`` the threshold is the highest entropy of a position that is committed:
     dParallel (2509.26488) takes 0.5, with a model that `paradecode train dparallel` made.
 
@@ -49,8 +49,8 @@ class Threshold(Policy):
 class Factor(Policy):
     """Commit the n surest positions while (n + 1)(1 - probability) is at most the factor.
 
-    With a factor of 1 the argmax of each position is then the argmax of their joint distribution
-    (the paper's theorem 1). The best position is always committed.
+    With a factor of 1, taking the best token of each position gives the best tokens of their joint
+    distribution (the paper's theorem 1). The best position is always committed.
 
     When: as ``threshold``, where the number of committed positions should follow from how sure they
     are together.
@@ -83,8 +83,8 @@ class Factor(Policy):
 class LocalLeap(Policy):
     """Commit as `threshold` does, with a lower threshold near positions that pass it.
 
-    A position that is committed at the lower threshold does not lower it for others in the same
-    step.
+    A position that is committed at the lower threshold does not lower the threshold for others in
+    the same step.
 
     When: ``threshold`` stalls beside text that is sure already, as in lists, code and formulas.
     """
@@ -121,10 +121,10 @@ class LocalLeap(Policy):
 class Deferred(Policy):
     """Commit what passes the threshold, and cut the canvas behind a committed end of text.
 
-    The window is the other half of the method. Its default, ``blocks=sliding``, keeps a number of
-    masks in the window, so that an unsure position waits for its right context instead of being
-    forced at the end of a block. The paper's cache is ``cache=delayed``. The paper's variant for
-    the blocks of semi-causal models is not implemented.
+    The block rule is the other half of the method. Its default, ``blocks=sliding``, holds a fixed
+    number of masks in the window. An unsure position therefore waits for its right context, and is
+    not forced at the end of a block. The paper's cache is ``cache=delayed``. The paper's variant
+    for the blocks of semi-causal models is not implemented.
 
     When: fixed blocks force unsure tokens at their ends, and no block length suits all texts.
     """

@@ -1,4 +1,4 @@
-"""Record what a model's drafts cost and gain, and judge whether the model has earned its time."""
+"""Records the cost and the gain of a model's drafts, and decides when the drafter pauses."""
 
 from __future__ import annotations
 
@@ -8,53 +8,52 @@ from dataclasses import dataclass, field
 from paradecode.methods.draft.acceptance import Calibration
 
 MEMORY = 0.9
-"""Decay: each new draft multiplies the gain and the price of all earlier ones by this.
+"""Decay factor: each new draft multiplies the recorded gain and cost of earlier drafts by it.
 
 A higher value judges by more drafts.
 """
 HOPE = 0.7
-"""Assumed probability that an unknown drafter's first token is right.
+"""Assumed probability that the first token of an unknown drafter is right.
 
 A higher value tries unknown drafters more often.
 """
 RECENT = 0.1
-"""Weight of a new draft in the running mean of such a probability.
+"""Weight of a new draft in running means of probabilities.
 
-A higher value adapts faster to the text, and to its noise.
+A higher value adapts faster to the text, and also to chance.
 """
 LONG = 1 / 32
-"""Weight of a new draft in the running mean of a draft's gain.
+"""Weight of a new draft in the running mean of a draft's gain in seconds.
 
 A higher value forgets old drafts faster.
 """
 TRUST = 2
-"""The loss after which the drafter rests, as a multiple of a draft's usual gain.
+"""The loss after which the drafter pauses, as a multiple of a draft's usual gain.
 
 A higher value is more patient.
 """
 LOSS = 1 / 32
-"""Share of plain decoding's time that drafts may lose.
+"""The share of plain decoding's time that drafts may lose.
 
 A higher value tries a bad drafter more often.
 """
 LONGEST = 16
-"""The longest rest of a drafter, as a multiple of ``patience``."""
+"""The longest pause of a drafter, as a multiple of ``patience``."""
 
 
 @dataclass(eq=False)
 class Experience:
-    """Stores what the requests of a tenant have learned about a drafter.
+    """Measurements of a drafter that all requests of a tenant share.
 
     Attributes:
-        refused: number of consecutive drafts, over all requests, of which no node was worth
-            verifying.
-        failed: whether the last drafts of a model did not earn their time.
-        owed: seconds that drafts of a model lost, less what steps without it have made up for.
-            Reading a prompt counts as a loss until drafts have gained as much. A negative value is
-            what the last drafts have gained.
+        refused: number of consecutive drafts, over all requests, without a node worth verifying.
+        failed: True if the last drafts of a model cost more time than they saved.
+        owed: seconds that a model's drafts have lost, minus the seconds that steps without drafts
+            have made up for. The time of reading a prompt counts as a loss until drafts have gained
+            as much. A negative value is what the last drafts have gained.
         first: share of a model's drafts whose first token was right. While nothing is drafted, it
             returns slowly to :data:`HOPE`.
-        usual: seconds that a draft of a model gained beyond its price, as a mean over many drafts.
+        usual: mean of the seconds that a draft of a model gained beyond its cost, over many drafts.
     """
 
     calibration: Calibration = field(default_factory=Calibration)
@@ -67,19 +66,19 @@ class Experience:
 
 @dataclass(eq=False)
 class DraftAccount:
-    """Judges, in one request, whether a drafter that costs time earns it.
+    """Decides, in one request, whether a drafter that costs time is worth it.
 
     Attributes:
-        patience: number of steps in the shortest rest.
-        learned: what all requests of the tenant have learned.
+        patience: number of steps in the shortest pause.
+        learned: measurements that all requests of the tenant share.
         plain: seconds that a token takes now without a draft.
         spent: seconds of drafting in this step.
-        price: seconds of drafting in this step, plus those by which the draft lengthens the
+        price: seconds of drafting in this step, plus the seconds by which the draft lengthens the
             verification.
         gained: tokens that recent drafts gained, with decay.
         paid: seconds that recent drafts cost, with decay.
-        pause: number of steps of the last rest.
-        owing: whether a loss may have to be made up for before the next draft.
+        pause: number of steps of the last pause.
+        owing: True if a loss may have to be made up for before the next draft.
     """
 
     patience: int
@@ -94,14 +93,14 @@ class DraftAccount:
 
     @property
     def lost(self) -> float:
-        """Seconds by which recent drafts cost more than they gained."""
+        """The seconds by which recent drafts cost more than they gained."""
         return self.paid - self.gained * self.plain
 
     def begin_step(self, plain: float) -> None:
         self.plain, self.spent, self.price = plain, 0.0, 0.0
 
     def take_up(self, learned: Experience) -> int:
-        """Begin with what the tenant has learned; return how many steps the model rests first."""
+        """Adopt the tenant's measurements; return for how many steps the model pauses first."""
         self.learned, self.owing = learned, True
         if not learned.failed:
             return 0
@@ -109,13 +108,13 @@ class DraftAccount:
         return self.pause
 
     def judge(self, accepted: int) -> int:
-        """Record this step's draft, and return for how many steps the drafter rests.
+        """Record this step's draft, and return for how many steps the drafter pauses now.
 
         The number is 0 if the draft was worth its time.
 
         Args:
-            accepted: number of accepted draft tokens, without those that copies would have brought
-                anyway.
+            accepted: number of accepted draft tokens, without the tokens that copies alone would
+                have brought.
         """
         learned = self.learned
         learned.first += RECENT * ((accepted > 0) - learned.first)
@@ -135,15 +134,14 @@ class DraftAccount:
         return self.pause
 
     def sink(self, seconds: float) -> None:
-        """Add seconds to what drafts owe, without judging a draft by these seconds."""
+        """Add seconds to the loss that drafts must make up for, without judging a draft by them."""
         self.learned.owed = max(self.learned.owed, self.lost) + seconds
 
     def due(self, neighbours: int) -> int:
         """Return the number of steps without drafts that make up for the loss.
 
-        In each of them the neighbours make up for a part of it, too.
-
-        The result is 0 where this request shall not wait for that.
+        In each of these steps the neighbours (other requests of the batch) make up for a part of
+        it, too. The result is 0 if this request does not have to wait.
         """
         if not self.owing or self.plain == 0.0:
             return 0
@@ -154,6 +152,6 @@ class DraftAccount:
         return steps
 
     def pay(self, steps: int) -> None:
-        """Reduce the loss by the share of ``steps`` steps without the model."""
+        """Reduce the loss by the share that ``steps`` steps without the model make up for."""
         if self.learned.owed > 0:
             self.learned.owed = max(0.0, self.learned.owed - steps * LOSS * self.plain)

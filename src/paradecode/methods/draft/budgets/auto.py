@@ -1,6 +1,6 @@
-"""The budget ``auto``, which verifies the nodes that are worth their time on this machine.
+"""The budget ``auto``, which verifies the draft tokens that are worth their time on this machine.
 
-Where no node is worth its time, it soon verifies none.
+If no draft token is worth its time for a while, the drafter pauses.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from paradecode.methods.draft.contracts import (
 from paradecode.methods.parts import declare, parameter
 
 HABIT = 4
-"""Number of consecutive refusals after which a cheap drafter is asked less often.
+"""Number of consecutive refused drafts after which a cheap drafter is asked less often.
 
 A higher value asks a bad drafter more often.
 """
 FORGOTTEN = 1 / 64
-"""Share of a bad opinion of a drafter that is forgotten at each step without it.
+"""The share of a bad opinion of a drafter that is forgotten at each step without a draft.
 
 A higher value tries the drafter again sooner.
 """
 SOME = 4
-"""Assumed number of nodes in a draft; the price of one row is the mean over so many rows.
+"""Assumed number of nodes in a draft. The cost of one row is the mean over this number of rows.
 
 A higher value smooths more.
 """
 OTHERS = 1.5
-"""Number of tokens for which each neighbour (another request of the batch) counts.
+"""Weight of each neighbour (another request of the batch), in tokens per step.
 
-A higher value drafts less beside other requests. The number is above 1 for two reasons. A longer
-step surely delays a neighbour, while the gain is not sure. Where a list of requests ends with its
+A higher value drafts less beside other requests. The weight is above 1 for two reasons. A longer
+step surely delays a neighbour, while the gain is not sure. And if a list of requests ends with its
 last output, drafts of the other requests shorten it little.
 """
 AHEAD = 8
-"""The most levels whose gain the first forward of a draft model may count on.
+"""The most levels whose gain may justify the first forward pass of a draft model.
 
 A higher value begins more drafts.
 """
 
 
 class Phase(Enum):
-    """The three things that the budget can do with the drafter in a step."""
+    """The budget's three ways to use the drafter in a step."""
 
     ASKS = "asks"
     """The drafter drafts, and the nodes that are worth their time are verified."""
     TRIAL = "trial"
     """The drafter drafts once, or one node is verified, although no gain is expected."""
     RESTS = "rests"
-    """The drafter does not draft. In a fusion only the drafters that run a model rest."""
+    """The drafter does not draft. In a fusion only the drafters that run a model pause."""
 
 
 @declare("budget", "auto", paper="none: this project's own")
@@ -71,47 +71,46 @@ class AutoBudget(Budget):
     """Verify as many nodes as this machine gains from: the K with the most tokens per second.
 
     K nodes give (1 + 1.5 neighbours + expected accepted) / (draft + t(1 + K)) tokens per second,
-    where t(n) is the measured time of a step with n rows. The neighbours' tokens are in the
-    numerator because a longer step delays them too. Expected acceptance is the sum of the nodes'
-    reach, corrected by how past predictions turned out. K = 0 is a choice like any other, so a bad
-    drafter costs next to nothing. Without a measured curve every node is verified, as ``fixed``
-    does.
+    where t(n) is the measured time of a step with n rows. Neighbours are the other requests of the
+    batch; their tokens are in the numerator because a longer step delays them too. The expected
+    number of accepted nodes is the sum of their acceptance probabilities (``reach``), corrected by
+    past verifications. K = 0 is a choice like any other, so a bad drafter costs next to nothing.
+    Without a measured cost curve every node is verified, as ``fixed`` does.
 
     In each step the budget is in one of three phases (:class:`Phase`):
 
-    | phase | what leads to it | what it leads to |
-    |---|---|---|
-    | asks | nothing speaks against a draft | a rest after refusals or a loss |
-    | trial | ``patience`` refusals in a row, of drafts or a model's forwards | asks or rests |
-    | rests | refusals, a loss, or reading the prompts of several requests | asks when it is over |
+    | phase | what leads to it | what it leads to | |---|---|---| | asks | nothing speaks against a
+    draft | a rest after refusals or a loss | | trial | ``patience`` refusals in a row, of drafts or
+    a model's forwards | asks or rests | | rests | refusals, a loss, or reading the prompts of
+    several requests | asks when it is over |
 
-    A drafter that costs no time is refused if none of its nodes gains time. After ``HABIT``
-    consecutive refusals it rests. Each further refusal and each neighbour makes the rest longer, up
-    to ``patience`` steps. A request begins with the number of refusals at which the last request of
-    the same tenant and method ended.
+    A draft of a drafter that costs no time is refused if none of its nodes gains time. After
+    ``HABIT`` consecutive refusals the drafter rests. Each further refusal and each neighbour makes
+    the rest longer, up to ``patience`` steps. A request begins with the number of refusals at which
+    the last request of the same tenant and method ended.
 
     A drafter that runs a model has spent time before its tree can be judged, so each of its
-    forwards must promise to raise the number of tokens per second. The first one is judged by how
-    often first tokens were right recently. A head drafts all its levels in one call. Each level is
-    drafted only if its node is worth the level's time and a row of the verification. In a batch, a
-    head that does not promise this gets no states of the target.
+    forwards must promise to raise the number of tokens per second. The first forward is judged by
+    how often first tokens were right recently. A head drafts all its levels in one call; it drafts
+    a level only if the level's node is worth the level's time and a row of the verification. In a
+    batch, a head that does not promise this gets no hidden states of the target.
 
-    Each draft of a model is recorded (:class:`DraftAccount`). When the last drafts gained less than
+    Each draft of a model is recorded (:class:`DraftAccount`). If the last drafts gained less than
     they cost, by more than the usual gain of two drafts, the model rests for ``patience`` steps.
-    The rest is twice as long after each failed trial, up to 16 times, and half as long after one
-    that gains time. It lasts until the loss is at most 1/32 of the time of so many plain steps.
-
-    The time for reading the prompt counts as lost until drafts have gained as much, and what is
-    still lost is kept for later requests of the tenant. Drafts therefore cost a tenant at most 1/32
-    of plain decoding's time, one trial for each running request, and what two drafts gained before.
+    The rest is twice as long after each failed trial, up to 16 times, and half as long after a
+    trial that gains time. It lasts until the loss is at most 1/32 of the time of as many plain
+    steps. The time for reading the prompt counts as lost until drafts have gained as much, and the
+    remaining loss is kept for later requests of the tenant. Drafts therefore cost a tenant at most
+    1/32 of plain decoding's time, one trial for each running request, and the gain of two earlier
+    drafts.
 
     In a fusion the model is asked where copies are likely to be wrong. The budget compares this
-    probability with the one at earlier drafts of the model. It asks if the model then gains more
-    per second than verifying the copies. Tokens that the copies alone would have brought are no
-    gain of the model.
+    probability with its value at earlier drafts of the model. It asks the model if drafting then
+    gains more per second than verifying the copies. Tokens that the copies alone would have brought
+    are no gain of the model.
 
-    For prompt lookup the native core does the same in ``csrc/lookup.cpp`` (``Lookup::cut``), bit by
-    bit.
+    For prompt lookup the native core decides in the same way, bit by bit, in ``csrc/lookup.cpp``
+    (``Lookup::cut``).
     """
 
     weighs = True
@@ -221,7 +220,7 @@ class AutoBudget(Budget):
         if base is None:
             return tree
         self.account.price = self.account.spent
-        if len(tree) == 0 or tree.sampled:  # Sampled tokens must not decide how many are kept.
+        if len(tree) == 0 or tree.sampled:  # The size must not depend on sampled tokens.
             return tree
         best, price, _ = self._best(seq, tree, base)
         self._refused = 0 if best else self._refused + 1
@@ -264,7 +263,7 @@ class AutoBudget(Budget):
         self._refused, self.learned.refused, self.rest = known.refusals
 
     def _best(self, seq: TokenSequence, tree: TokenTree, base: float) -> tuple[int, float, float]:
-        """Return how many nodes to verify, their cost in seconds, and the tokens per second."""
+        """Return the best number of nodes, their cost in seconds, and the tokens per second."""
         spent, expected = self.account.spent, 1.0 + OTHERS * seq.neighbours
         best, price, rate = 0, 0.0, expected / (spent + base)
         for nodes, reach in enumerate(sorted(tree.reach.tolist(), reverse=True), 1):
@@ -279,18 +278,18 @@ class AutoBudget(Budget):
             self.rest = min(self._refused // HABIT + seq.neighbours, self.patience)
 
     def _rest_model(self, steps: int) -> None:
-        """Let drafters that run a model rest for ``steps`` steps; others of a fusion go on."""
+        """Pause drafters that run a model for ``steps`` steps; others of a fusion go on."""
         if self.fused:
             self.asleep = max(self.asleep, steps)
         else:
             self.rest = max(self.rest, steps)
 
     def _begins(self, pays: bool) -> bool:
-        """Decide whether a model drafts now, and let it rest if not.
+        """Decide whether a model drafts now, and pause it if not.
 
-        It drafts where a draft is worth its time. It also drafts as a trial after ``patience``
-        consecutive refusals, because old measurements go out of date. Each further refusal makes
-        the rest longer.
+        The model drafts if a draft is worth its time. It also drafts as a trial after ``patience``
+        consecutive refusals, because old measurements become outdated. Each further refusal makes
+        the pause longer.
         """
         self._declined = 0 if pays else self._declined + 1
         if pays:
@@ -304,11 +303,11 @@ class AutoBudget(Budget):
         return False
 
     def _paying(self, seq: TokenSequence, tree: TokenTree, leaves: Nodes, seconds: Seconds) -> int:
-        """Return how many of ``leaves`` (best first) to expand: all, one, or none.
+        """Return the number of ``leaves`` (best first) to expand: all of them, one, or none.
 
-        The method looks several levels ahead, because t(K) has steps: the next node alone may not
-        be worth its time where the next four are. The first forward is judged by how often first
-        tokens were right.
+        The method looks several levels ahead, because the verification time t(K) rises in steps:
+        the next node alone may not be worth its time although the next four are. The first forward
+        pass is judged by how often first tokens were right.
         """
         nodes, room = len(tree), self.count - len(tree)
         verify = seq.step_seconds(1 + nodes)

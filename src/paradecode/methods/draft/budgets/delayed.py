@@ -19,27 +19,27 @@ from paradecode.methods.draft.contracts import LAST, DraftRows, Needs, Nodes, ne
 from paradecode.methods.parts import declare, local_path
 
 DIVERGENCE_TOKENS = 64
-"""Number of likeliest tokens over which a divergence is summed.
+"""Number of most probable tokens over which a divergence is summed.
 
 A higher value is more exact and slower.
 """
 NO_SECONDS = 1.0
-"""Value in place of the seconds of a forward that was not measured."""
+"""The number that stands for the seconds of a forward pass that was not measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """What is known when the shape of the next draft is chosen, for N steps.
+    """The selector's inputs when the shape of the next draft is chosen, for N steps.
 
-    Fields ``..._before`` are about the last step. ``p_before`` is the target's row from which its
-    last token was drawn. ``q_before`` is the draft's newest row on the accepted path. Divergences
-    compare both models at the position of the latter.
-
-    Field ``q_now`` is the draft's row of the newest token, which its first forward computes anyway.
+    ``p`` is the target and ``q`` the draft model. Fields ``..._before`` describe the last step.
+    ``p_before`` is the hidden state from which the target's last token was drawn. ``q_before`` is
+    the draft model's last hidden state on the accepted path. Divergences compare both models at the
+    position of ``q_before``. ``q_now`` is the draft model's hidden state of the newest token, which
+    the first forward pass of the draft computes anyway.
 
     Attributes:
         p_before: float32 [N, Hp], output of the target's last layer.
-        q_before, q_now: float32 [N, Hq], output of the draft's last layer.
+        q_before, q_now: float32 [N, Hq], output of the draft model's last layer.
         scalars: float32 [N, len(SCALARS)], the numbers that ``SCALARS`` names.
     """
 
@@ -54,7 +54,7 @@ class Situation:
 
 @dataclass
 class Situations:
-    """Keeps the draft's rows of a step by their paths, until the verification selects one."""
+    """Stores the draft model's hidden states and logits of a step, until the verification."""
 
     _drafted: dict[tuple[int, ...], tuple[NDArray[np.float32], Logits]] = field(
         default_factory=dict
@@ -65,10 +65,12 @@ class Situations:
     def see_draft(
         self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows, seconds: float
     ) -> Situation | None:
-        """Keep the rows; at a draft's root return the situation, or None if no step came before.
+        """Store the results of a draft forward pass. At the draft's root, return the situation.
+
+        Return None at other nodes, or if there was no earlier step.
 
         Args:
-            seconds: seconds of a draft forward; 0 when it was not measured.
+            seconds: seconds of a draft forward; 0 if it was not measured.
         """
         for index, node in enumerate(nodes.tolist()):
             path = tuple(tree.tokens_to(node))
@@ -88,7 +90,7 @@ class Situations:
     def see_target(
         self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict
     ) -> None:
-        """Compare both models at the last accepted position for which both have a row."""
+        """Compare both models at the last accepted position for which both have logits."""
         self._before = None
         path = tuple(verdict.tokens[:-1])
         for length in range(len(path), -1, -1):
@@ -114,10 +116,10 @@ def unit(states: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def divergence(p: Logits, q: Logits) -> float:
-    """Return KL(p || q) in nats, summed over the 64 tokens that p finds most likely.
+    """Return KL(p || q) in nats, summed over the 64 tokens that are most probable under p.
 
-    ``p`` and ``q`` have one row each. The other tokens have little mass, and a sum over all would
-    take longer than a small draft forward.
+    ``p`` and ``q`` have one row each. The other tokens have little probability, and a sum over all
+    of them would take longer than a small draft forward pass.
     """
     ids, _ = p.top_k(DIVERGENCE_TOKENS)
     log_p, log_q = p.log_probability(ids), q.log_probability(ids)
@@ -131,14 +133,15 @@ class Delayed(Shaped):
     """Branch only after a trunk, where the first tokens would agree anyway.
 
     Thomas et al. 2026 (arXiv 2602.16994). Branches are drawn independently, as in the paper, for
-    the verifiers that are meant for this (``specinfer``, ``spectr``). Without ``selector``, a
-    formula takes the action with the most expected tokens per second, from the tenant's acceptance
-    by rank and this machine's costs.
+    the verifiers ``specinfer`` and ``spectr``, which expect this. Without ``selector``, a formula
+    takes the tree shape with the most expected tokens per second. It uses the tenant's acceptance
+    rates by sibling rank and this machine's costs.
 
     The paper's selector network (``paradecode train tree-selector``) reads hidden states and
-    entropies. It chooses after the first draft forward of a step, because it reads that forward's
-    row. It also needs a verification that has shown rows of both models; until then the formula
-    chooses. The network and the formula read only the past, never the draft that they shape.
+    entropies. It chooses after the first draft forward pass of a step, because it reads that
+    forward's hidden state. It also needs an earlier verification with hidden states of both models;
+    until then the formula chooses. The network and the formula never read the tokens of the draft
+    that they shape, only earlier ones.
     """
 
     selector: str = local_path("network by `paradecode train tree-selector`; empty: the formula")

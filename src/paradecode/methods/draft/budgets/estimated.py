@@ -1,6 +1,6 @@
-"""Budgets that use the drafter's own estimates, and budgets that draw trees in their own way.
+"""Budgets that use the drafter's own estimates, and budgets that sample trees in their own way.
 
-:class:`BeamDraws` draws a tree level by level with a fixed number of paths (stochastic beams).
+:class:`BeamDraws` samples a tree level by level with a fixed number of paths (stochastic beams).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from paradecode.methods.parts import declare, parameter
 class BeamDraws:
     """Draws the beams of RSD-S (Jeon et al. 2024): texts sampled from q without replacement.
 
-    This is stochastic beam search (Kool et al. 2019, arXiv 1903.06059) as a race. Each text arrives
-    at a random time, which is exponential with the text's probability as rate. The first ``width``
-    texts of each length go on.
+    This is stochastic beam search (Kool et al. 2019, arXiv 1903.06059), described as a race. Each
+    text arrives at a random time, which is exponentially distributed with the text's probability as
+    rate. The first ``width`` texts of each length continue.
 
     A text arrives at the same time as its first continuation. The k-th child of a node follows the
-    child before it after an exponential time, whose rate is the mass of the remaining children.
-    (The negative logarithm of a time is the paper's perturbed log-probability.)
+    child before it after an exponential time, whose rate is the probability of the remaining
+    children. (The negative logarithm of a time is the paper's perturbed log-probability.)
 
-    The time of a child says nothing about which token it is. For example, a has probability 0.6 and
-    b 0.4. If a is drawn first, it arrives with the root, at 0, and b after an exponential time of
-    rate 0.4. Whether a child is drawn therefore does not depend on its token, and verifiers that
-    test p / q are exact for the tree.
+    The time of a child does not depend on its token. For example, a has probability 0.6 and b 0.4.
+    If a is drawn first, it arrives with the root, at 0, and b after an exponential time of rate
+    0.4. Whether a child is drawn therefore does not depend on its token, and verifiers that test p
+    / q are exact for the tree.
     """
 
     tree: TreeBuilder
@@ -58,7 +58,9 @@ class BeamDraws:
             self._arriving.append((float(time), node, rank, token, drawn))
 
     def draw(self) -> list[int]:
-        """Draw the next level; return its nodes, whose rows are needed next, as they arrived."""
+        """Draw the next level; return its nodes, whose distributions are needed, as they
+        arrived.
+        """
         best = nsmallest(min(self.width, self.limit - len(self.tree)), self._arriving)
         self._arriving = []
         level = []
@@ -74,7 +76,7 @@ class BeamDraws:
 class FixedBudget(Budget):
     """Verify up to ``num_speculative_tokens`` nodes at every step, the most promising first.
 
-    Drafts are made whatever they cost: no drafter rests or leaves out rows in order to save time.
+    Drafts are made whatever they cost: no drafter pauses or leaves out rows in order to save time.
     """
 
     def read(self) -> BudgetState:
@@ -109,12 +111,12 @@ class Confidence(Budget):
 
 @declare("budget", "dyspec", paper="DySpec", arxiv="2410.11744")
 class DySpec(Budget):
-    """Draw one node after another, always where the next one is likeliest to be accepted.
+    """Draw one node after another, always where the next one is most likely to be accepted.
 
-    This is DySpec's greedy rule (Xiong et al. 2024), which is optimal if the draft model's
+    This is DySpec's greedy rule (Xiong et al. 2024). It is optimal if the draft model's
     probabilities are right. The paper's basic form runs one row of the draft model at a time. Here
-    several rows run together; the tree is the same. Trees that are not drawn are grown as ``fixed``
-    does, which is this rule for them.
+    several rows run together; the tree is the same. Trees that are not sampled are grown as with
+    ``fixed``, which follows the same rule.
     """
 
     def drawing(self, tree: TreeBuilder, limit: int) -> Draws:
@@ -126,7 +128,7 @@ class StochasticBeam(Budget):
     """Draw whole paths without replacement, ``beams`` at each level (RSD-S, Jeon et al. 2024).
 
     The number of levels follows from ``num_speculative_tokens`` and ``beams``. Trees that are not
-    drawn keep the most promising nodes of each level.
+    sampled keep the most promising nodes of each level.
     """
 
     beams: int = parameter(3, 1, 16, "number of paths that are drafted on at each level")
@@ -148,12 +150,12 @@ class StochasticBeam(Budget):
 
 MEMORY = 0.95
 PRIOR = 0.8
-"""Assumed probability that one more node of a draft is accepted, before anything was seen."""
+"""Assumed probability that one more node of a draft is accepted, before any verification."""
 
 
 @declare("budget", "hardware", paper="Hardware-Aware Parallel Prompt Decoding", arxiv="2405.18628")
 class Hardware(Budget):
-    """Verify the n nodes that maximise E(n) / t(n), with E(n) what n nodes gained on average.
+    """Verify the n nodes that maximise E(n) / t(n), where E(n) is the mean gain of n nodes.
 
     This is the rule of Chen et al. 2024. Unlike ``auto`` it does not look at the present draft:
     every step verifies the same number of nodes.
@@ -178,7 +180,7 @@ class Hardware(Budget):
         return tree.capped(self.limit(seq))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Record the gain of the n-th most promising node; nodes not verified keep their record."""
+        """Record the gain of the n-th most promising node, for all nodes that were verified."""
         order = np.argsort(-tree.reach, kind="stable")[: self.count]
         brought = np.isin(order, tree.follow(verdict.tokens[:-1])).astype(np.float64)
         self._gain[: len(order)] += (1 - MEMORY) * (brought - self._gain[: len(order)])

@@ -10,11 +10,11 @@ from paradecode.methods.draft.budgets.shapes import Action, actions
 from paradecode.methods.trained import TrainedPart, linear, rms_norm
 
 HIDDEN, ESTIMATES = "states", "estimates"
-"""Names of a head's inputs: hidden states, or facts about a token that no model drafted."""
+"""Names of a head's kinds of input: hidden states, or features of a token without a draft model."""
 
 MOST_BLOCKS = 16
 MOST_NODES = 64
-"""The most nodes of an action that a selector scores: the size of the largest draft."""
+"""The most nodes of a tree shape that a selector scores, which is the size of the largest draft."""
 
 PROJECTED, INNER, LATER = 128, 512, 32
 """Widths of the selector's layers: the projection of each state, and two inner layers."""
@@ -28,12 +28,12 @@ STATES = ("p_before", "q_before", "q_now")
 
 
 class ResidualHead(TrainedPart):
-    """Predicts, from a draft token's row, whether the token is accepted if its ancestors are.
+    """Predicts whether a draft token is accepted if its ancestors are, from the token's features.
 
     The network applies x + SiLU(W x + b) ``blocks`` times, then a linear layer (Huang et al. 2024,
     arXiv 2405.19715). All blocks share W and b, as in the released code. The paper's softmax over
-    two outputs is the sigmoid of their difference, so there is one output. Input ``x`` is [N, H],
-    and the output, a probability, is [N, 1].
+    two outputs equals the sigmoid of their difference, so there is one output. The input ``x`` is
+    [N, H], and the output, a probability, is [N, 1].
     """
 
     kind = "acceptance head 1"
@@ -73,15 +73,15 @@ class ResidualHead(TrainedPart):
 
 
 class TreeSelector(TrainedPart):
-    """Scores every action by an MLP; the action with the highest score is taken.
+    """Scores every tree shape by an MLP. The shape with the highest score is taken.
 
-    Thomas et al. 2026 (arXiv 2602.16994). Each state goes through a linear layer to 128 values and
-    a LayerNorm. The results and the scalars go through 512 and 32 GELU units (tanh form) to one
-    score for each of ``choices(count)``.
+    Thomas et al. 2026 (arXiv 2602.16994). Each hidden state goes through a linear layer to 128
+    values and a LayerNorm. The results and the scalars go through 512 and 32 GELU units (tanh form)
+    to one score for each of ``choices(count)``.
 
-    States are brought to unit scale first. Divergences are summed over 64 tokens, and are 0 when
-    the draft model has a vocabulary of its own. The paper's "positional information" is the context
-    length. Scalars that did not vary in training are ignored.
+    Hidden states are brought to unit scale first. Divergences are summed over 64 tokens, and are 0
+    if the draft model has a vocabulary of its own. The paper's "positional information" is the
+    context length. Scalars that did not vary in training are ignored.
 
     Inputs are the fields of ``Situation``. The output is [N, actions].
     """
@@ -128,5 +128,5 @@ class TreeSelector(TrainedPart):
 
 
 def choices(count: int) -> list[Action]:
-    """Return the actions that a selector scores: no draft, and all of at most ``count`` nodes."""
+    """Return the shapes that a selector scores: none, and all of at most ``count`` nodes."""
     return [Action(1, 0, 0), *actions(count)]

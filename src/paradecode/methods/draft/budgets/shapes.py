@@ -1,6 +1,6 @@
 """Shapes of trees (the number of children of each node), and budgets that fix the shape.
 
-A node is named by its ranks among its siblings, from the root on.
+A node is identified by its path: the ranks among siblings from the root to the node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paradecode.methods.draft.contracts import Budget, Estimates, Marks, Nodes, 
 from paradecode.methods.parts import declare
 
 Path = tuple[int, ...]
-"""Ranks on the way from the root: (0, 1) is the second child of the first child."""
+"""Ranks among siblings from the root: (0, 1) is the second child of the first child."""
 Shape = Mapping[Path, int]
 """Number of children of each path; a path that is missing is a leaf."""
 
@@ -28,7 +28,7 @@ MEMORY = 0.98
 
 
 class Ranks:
-    """Counts how often the child of each rank below an accepted node was accepted."""
+    """Counts how often the first, second, ... child of an accepted node was accepted."""
 
     def __init__(self) -> None:
         self._tried = np.full(WIDTH, 2.0)
@@ -36,7 +36,7 @@ class Ranks:
 
     @property
     def rates(self) -> NDArray[np.float64]:
-        """Acceptance by rank, float64 [WIDTH], descending, with a sum of at most 1."""
+        """Acceptance rate by sibling rank, float64 [WIDTH], descending, with a sum of at most 1."""
         rates = np.minimum.accumulate(self._accepted / self._tried)
         return rates / max(1.0, float(rates.sum()))
 
@@ -51,7 +51,7 @@ class Ranks:
 
 
 def paths_of(tree: TokenTree) -> dict[int, Path]:
-    """Return the path of each node, and of the root."""
+    """Return the path of the root and of each node."""
     paths: dict[int, Path] = {ROOT: ()}
     for parent in range(ROOT, len(tree)):
         for rank, child in enumerate(tree.children(parent)):
@@ -61,7 +61,7 @@ def paths_of(tree: TokenTree) -> dict[int, Path]:
 
 @dataclass
 class Shaped(Budget):
-    """Grows and cuts trees to a shape that :meth:`choose` gives for each step."""
+    """Base class of budgets that grow and cut trees to a shape chosen for each step."""
 
     weighs = True
     _ranks: Ranks = field(default_factory=Ranks, repr=False)
@@ -142,7 +142,7 @@ class Action:
 
 
 def actions(count: int) -> list[Action]:
-    """Return every distinct action of at most ``count`` nodes."""
+    """Return every distinct :class:`Action` of at most ``count`` nodes."""
     chains = [Action(1, 0, length) for length in range(1, min(count, 2 * LONGEST) + 1)]
     trees = [
         Action(branches, trunk, length)
@@ -153,20 +153,20 @@ def actions(count: int) -> list[Action]:
     return chains + [action for action in trees if action.nodes <= count]
 
 
-# Sequoia: the best tree shape for positional acceptance rates, by dynamic programming.
+# Sequoia: the best tree shape for acceptance rates by sibling rank, by dynamic programming.
 
 DEEPEST = 8
 
 
 class Forest:
-    """The best forests below an accepted node, for every number of nodes and every depth.
+    """Computes the best subtrees below an accepted node, for every number of nodes and every depth.
 
-    ``value[d, m]`` is the expected number of accepted tokens of the best m nodes at most d deep.
-    Child b of a node is accepted with probability ``rates[b]``. With s[b] nodes given to child b
-    (itself included) the value is the sum of rates[b] * (1 + value[d - 1, s[b] - 1]).
+    ``value[d, m]`` is the expected number of accepted tokens of the best m nodes that are at most d
+    levels deep. Child b of a node is accepted with probability ``rates[b]``. With s[b] nodes given
+    to child b (itself included) the value is the sum of rates[b] * (1 + value[d - 1, s[b] - 1]).
 
     Args:
-        rates: float [W], acceptance by rank.
+        rates: float [W], acceptance rate by sibling rank.
         nodes, depth: the largest number of nodes, and the largest depth.
     """
 
@@ -189,7 +189,7 @@ class Forest:
             self.value[level] = rest
 
     def shape(self, nodes: int, depth: int) -> Shape:
-        """Return the tree that attains ``value[depth, nodes]``."""
+        """Return the tree shape that attains ``value[depth, nodes]``."""
         shape: dict[Path, int] = {}
 
         def descend(path: Path, left: int, level: int) -> None:
@@ -215,8 +215,8 @@ def _forest(rates: tuple[float, ...], nodes: int) -> Forest:
 class Sequoia(Shaped):
     """Grow the tree of the size and depth that promise the most tokens per second.
 
-    Chen et al. 2024 (arXiv 2402.12374). The paper measures acceptance by sibling rank beforehand;
-    here the rates are those of the tenant's verifications so far.
+    Chen et al. 2024 (arXiv 2402.12374). The paper measures acceptance by sibling rank beforehand.
+    Here the rates come from the tenant's verifications so far.
     """
 
     def choose(self, seq: TokenSequence) -> Shape:

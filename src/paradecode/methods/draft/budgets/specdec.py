@@ -24,11 +24,14 @@ from paradecode.methods.parts import declare, local_path, parameter
 
 FEATURES = ("log-odds of the estimate", "siblings of higher estimate", "depth", "one")
 KEEP = 4096
-"""The most judged draft tokens in a log; more remember older text, and slow training down."""
+"""The most draft tokens with a verdict that a log stores.
+
+A higher number remembers older text and slows training down.
+"""
 
 
 def features(tree: TokenTree) -> NDArray[np.float64]:
-    """Return the facts about each node that are known before its verification.
+    """Return the features of each node that are known before its verification.
 
     The result is float64 [M, len(FEATURES)] for M nodes.
     """
@@ -41,12 +44,12 @@ def features(tree: TokenTree) -> NDArray[np.float64]:
 
 @dataclass
 class AcceptanceHead:
-    """Logistic regression on :func:`features`; untrained, it returns the drafter's estimates."""
+    """Logistic regression on :func:`features`. Untrained, it returns the drafter's estimates."""
 
     weights: NDArray[np.float64] = field(default_factory=lambda: np.array([1.0, 0.0, 0.0, 0.0]))
 
     def predict(self, tree: TokenTree) -> NDArray[np.float64]:
-        """Return the probability that each node is accepted if its parent is, float64 [M]."""
+        """Return float64 [M]: the probability that each node is accepted if its parent is."""
         return _sigmoid(features(tree) @ self.weights)
 
     def fit(
@@ -61,7 +64,8 @@ class AcceptanceHead:
         Args:
             inputs: float64 [N, len(FEATURES)], from :func:`features`.
             accepted: [N], 1 for an accepted node and 0 for a rejected one.
-            rejection_weight: how much more a rejected node counts (6 in SpecDec++).
+            rejection_weight: weight of a rejected node relative to an accepted one (6 in
+                SpecDec++).
             ridge: strength of the pull towards the untrained weights.
         """
         prior = AcceptanceHead().weights
@@ -79,7 +83,7 @@ class AcceptanceHead:
 
 
 class AcceptanceLog:
-    """Stores which draft tokens were accepted: the last ``KEEP`` whose parents were accepted."""
+    """Stores the last ``KEEP`` draft tokens whose parents were accepted, and their verdicts."""
 
     def __init__(self) -> None:
         self.inputs = np.empty((0, len(FEATURES)))
@@ -106,7 +110,7 @@ def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 REFIT = 128
-"""Number of judged tokens between two trainings of the head.
+"""Number of new verdicts between two trainings of the head.
 
 A higher value trains less often, with more new tokens each time.
 """
@@ -116,14 +120,14 @@ A higher value trains less often, with more new tokens each time.
 class SpecDecPP(Budget):
     """Stop when P(at least one token of the path is rejected) exceeds ``threshold``.
 
-    The optimal stopping rule of the drafting process (Huang et al. 2024, arXiv 2405.19715). Without
-    ``head``, acceptance is predicted from the draft's probability, rank and depth by a classifier
-    that learns from the verifications of all requests of a tenant.
+    This is the optimal stopping rule of the drafting process (Huang et al. 2024, arXiv 2405.19715).
+    Without ``head``, a classifier predicts acceptance from the draft's probability, rank and depth.
+    It learns from the verifications of all requests of a tenant.
 
     A head (``paradecode train acceptance-head``) that reads hidden states predicts as in the paper:
-    the row of a draft forward says how likely its input token is to be accepted. The newest token
-    of a draft is therefore never judged before it is included. The rule acts while the draft grows,
-    and the whole grown draft is verified.
+    from the hidden state of a draft token it predicts whether this token is accepted. This state is
+    computed only after the token was drafted, so the newest token is never judged before it is
+    included. The rule acts while the draft grows, and the whole grown draft is verified.
     """
 
     threshold: float = parameter(0.4, 0.0, 1.0, "highest risk of a rejection")
@@ -148,7 +152,7 @@ class SpecDecPP(Budget):
         return super().limit(seq)
 
     def see_draft(self, seq: TokenSequence, tree: TokenTree, nodes: Nodes, rows: DraftRows) -> None:
-        if len(tree) == 0:  # The root's row begins a new draft.
+        if len(tree) == 0:  # The root begins a new draft.
             self._seen, self._new = {}, None
             return
         self._new = nodes, rows.states
@@ -184,9 +188,10 @@ class SpecDecPP(Budget):
                 log.head.fit(log.inputs, log.accepted)
 
     def _survival(self, tree: TokenTree) -> NDArray[np.float64]:
-        """Return the probability that the whole path to each node is accepted, float64 [M].
+        """Return float64 [M]: the probability that the whole path to each node is accepted.
 
-        For a head that reads states, tokens whose row is not computed yet count as accepted.
+        For a head that reads hidden states, tokens whose state is not computed yet count as
+        accepted.
         """
         if self._head is not None:
             survival = np.array([self._seen.get(node, 1.0) for node in range(len(tree))])

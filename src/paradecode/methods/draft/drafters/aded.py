@@ -1,4 +1,4 @@
-"""ADED: drafts come from a table of tri-grams, which is searched with a bandit rule."""
+"""ADED drafter: drafts come from a table of trigrams, which is searched with a bandit rule."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Pair = tuple[int, int]
 
 
 class TriGrams(Recent[Pair, dict[int, float]]):
-    """Stores the probabilities of the next token after a pair, at most MOST_RANKS for each pair.
+    """Stores next-token probabilities after pairs of tokens, at most MOST_RANKS for each pair.
 
     The pair that was unused longest is dropped first.
 
     Args:
-        corpus: function from a pair that was not seen yet to its distribution: probability by
-            token, the likeliest first.
+        corpus: function from a pair that is not stored yet to its next-token distribution:
+            probability by token, the most probable first.
     """
 
     entry_bytes = PAIR_BYTES
@@ -46,16 +46,16 @@ class TriGrams(Recent[Pair, dict[int, float]]):
         self._corpus = corpus
 
     def of(self, pair: Pair) -> dict[int, float]:
-        """Return each next token's probability, the likeliest first; empty for an unknown pair."""
+        """Return each next token's probability, most probable first; empty for an unknown pair."""
         known = self.get(pair)
         if known is None:
             return {} if self._corpus is None else self._corpus(pair)
         return known
 
     def count(self, tokens: list[int]) -> None:
-        """Enter the pairs of a text that are not stored yet, by relative frequency.
+        """Add the pairs of a text that are not stored yet, with their relative frequencies.
 
-        Where the corpus also knows a pair, the mean of both distributions is stored. The corpus's
+        If the corpus also knows a pair, the mean of both distributions is stored. The corpus's
         probabilities need not sum to 1; a larger sum gives the corpus more weight than the text.
         """
         counts: dict[Pair, dict[int, float]] = {}
@@ -88,7 +88,7 @@ class TriGrams(Recent[Pair, dict[int, float]]):
 
 
 def trigrams(seq: TokenSequence, table: str) -> TriGrams:
-    """Return the tenant's table; it begins with the corpus ``table``, or empty if that is "".
+    """Return the tenant's table, which begins as the corpus ``table``, or empty if ``table`` is "".
 
     Args:
         table: path of a file, or name of a model whose table is installed.
@@ -105,7 +105,7 @@ def trigrams(seq: TokenSequence, table: str) -> TriGrams:
     return seq.shared(f"aded {table}", counted if table else TriGrams)
 
 
-# Monte-Carlo search for a draft: descend by an upper confidence bound, add a node, update its path.
+# Monte-Carlo tree search: descend by an upper confidence bound, add a node, update its path.
 
 Options = Callable[[tuple[int, ...]], list[tuple[int, float]]]
 """Function from a path of draft tokens to the tokens that may follow it, with probabilities."""
@@ -113,7 +113,7 @@ Options = Callable[[tuple[int, ...]], list[tuple[int, float]]]
 
 @dataclass
 class _Place:
-    """A node of the search, with the tokens that may follow, its visits and their values' sum."""
+    """A node of the search, with its possible next tokens, its visits and their values' sum."""
 
     path: tuple[int, ...]
     options: list[tuple[int, float]]
@@ -123,7 +123,7 @@ class _Place:
 
 
 class BanditSearch:
-    """Adds one node per descent; the nodes that were visited most become the draft.
+    """Monte-Carlo tree search: one new node per descent; the most visited become the draft.
 
     Args:
         options: function from a path to the tokens that may follow it, with probabilities.
@@ -159,7 +159,7 @@ class BanditSearch:
             place.value += reward
 
     def plant(self, draft: RatedTree, limit: int) -> None:
-        """Add the most visited nodes to the draft; no parent has fewer visits than its child."""
+        """Add the most visited nodes to the draft. A parent always comes before its child."""
         fringe = [(ROOT, self._root, child) for child in self._root.children.items()]
         while fringe and len(draft) < limit:
             best = max(range(len(fringe)), key=lambda i: fringe[i][2][1].visits)
@@ -182,7 +182,7 @@ class BanditSearch:
 
 
 MOST_PROMPT = 4096
-"""Number of a prompt's last tokens whose tri-grams are counted."""
+"""Number of tokens at the end of a prompt whose trigrams are counted."""
 
 
 @drafter(
@@ -194,14 +194,14 @@ MOST_PROMPT = 4096
 class Aded(ModelFree):
     """Search a tri-gram table for drafts, balancing likelihood and exploration (Liu 2024).
 
-    The table is shared by the tenant's requests. It starts with what ``table`` has counted in a
-    corpus (a file of ``paradecode train ngram-table --alternatives 12``, or the name of a model
-    whose table comes with the package) and with the prompt's own tri-grams. It moves towards the
-    model's probabilities wherever a row on the accepted path showed them.
+    The table is shared by the tenant's requests. It starts with the counts of a corpus in ``table``
+    (a file of ``paradecode train ngram-table --alternatives 12``, or the name of a model whose
+    table comes with the package) and with the prompt's own trigrams. It moves towards the model's
+    probabilities at each token of the accepted path.
 
     A Monte-Carlo search makes the tree: descend by Q + exploration * P * sqrt(N) / (1 + n), add one
-    node, add its value to the nodes above it. The nodes that were visited most are the draft. Noise
-    in P follows from the request's seed, so runs repeat.
+    node, and add its value to the nodes above it. The most visited nodes are the draft. The random
+    part of P follows from the request's seed, so runs repeat.
 
     When: much traffic of one kind, so that the table has something to learn from. On mixed prompts
     copying gains more for less work.

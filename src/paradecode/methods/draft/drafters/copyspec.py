@@ -24,9 +24,9 @@ class CopySpec(ModelFree):
     """Copy from where the last gamma tokens first occurred in the conversation (Dumitru 2025).
 
     The paper finds a window of gamma tokens by a rolling hash; a table of all windows finds the
-    same places. Earlier turns are part of the prompt, so an answer that varies an earlier one is
-    copied from it. Where nothing is found there is no draft. The paper then asks a draft model,
-    which is what ``copyspec+...`` does here.
+    same positions. Earlier turns are part of the prompt, so an answer that varies an earlier one is
+    copied from it. If nothing is found there is no draft. The paper then asks a draft model, which
+    is what ``copyspec+...`` does here.
 
     When: answers that vary an earlier turn of the conversation, or quote at length. It drafts
     seldom and is then mostly right.

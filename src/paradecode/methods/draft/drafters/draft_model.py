@@ -2,7 +2,7 @@
 
 ``draft-model`` runs the whole model. ``s2d`` runs a model with nested exits as deep as each token
 needs. ``deer`` runs a masked diffusion model, which predicts all levels of a draft in one forward
-over masks after the text.
+pass over masks after the text.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from paradecode.methods.parts import parameter, text
 class DraftModel(ModelDrafter):
     """A small model drafts a tree (Leviathan et al. 2023; Chen et al. 2023, arXiv 2302.01318).
 
-    With ``width`` 1 the draft is a chain. The draft model's own K/V cache follows the text by
-    itself: accepted rows stay, other rows are dropped, and tokens that it has not seen are inputs
-    of its next forward.
+    With ``width`` 1 the draft is a chain. The draft model's own K/V cache follows the text: rows of
+    accepted tokens stay, other rows are dropped, and tokens that the draft model has not read are
+    inputs of its next forward pass.
 
-    When: the target is several times as large as the draft model, and what is written is new, so
-    that there is nothing to copy.
+    When: the target is several times as large as the draft model, and the text is new, so that
+    there is nothing to copy.
     """
 
     needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,), rests=True)
@@ -61,10 +61,10 @@ class DraftModel(ModelDrafter):
         return self.grow(seq, limit, Source(DRAFT), self.width, calibration)
 
 
-# S2D: a draft model with several exits; a row leaves at the first exit that is sure of it.
+# S2D: a draft model with several exits; a row leaves at the first exit that is sure enough.
 
 PIECE = 64
-"""The most rows of one forward that catches up with the text."""
+"""The most rows of one forward pass that catches up with the text."""
 
 
 @dataclass
@@ -72,8 +72,9 @@ class Stage:
     """The layers between two exits.
 
     Attributes:
-        rows: number of the text's rows that have keys and values in these layers.
-        queue: states of the rows after them, from the exit before; each float32 [hidden size].
+        rows: number of rows of the text whose keys and values these layers have.
+        queue: hidden states of the rows after them, from the exit before; each is float32 [hidden
+            size].
     """
 
     layers: tuple[int, ...]
@@ -88,10 +89,10 @@ class Stage:
 
 @dataclass
 class NestedRows(LevelRows):
-    """The draft model's rows in one request; row i of the text is in slot i of its cache.
+    """The draft model's rows in one request; row i of the text is in slot i of its K/V cache.
 
-    The prompt runs through all layers. This object manages the rows after it: it knows how far each
-    stage has come, and replaces rows whose tokens were rejected.
+    The prompt runs through all layers. This object manages the rows after it: it records how far
+    each stage has come, and replaces rows whose tokens were rejected.
 
     Attributes:
         exits: number of layers before each exit, ascending.
@@ -150,7 +151,7 @@ class NestedRows(LevelRows):
     def _run(
         self, stage: Stage, deeper: list[Stage], text: NDArray[np.int32]
     ) -> Generator[Forward, Reply, Reply]:
-        """Run the rows that a stage lacks; their outputs wait in the queue of the next stage."""
+        """Run the missing rows of a stage; their outputs wait in the queue of the next stage."""
         end = self._whole + len(text)
         while True:
             at = np.arange(stage.rows, min(stage.rows + PIECE, end), dtype=np.int32)
@@ -175,10 +176,10 @@ class NestedRows(LevelRows):
 
 
 def read_exits(listed: str) -> tuple[int, ...]:
-    """Read layer numbers from a text such as ``'6 9 12'``.
+    """Parse layer numbers from a text such as ``'6 9 12'``.
 
     Raises:
-        ValueError: unless they are numbers that ascend from 1 on.
+        ValueError: if they are not numbers that ascend from 1 on.
     """
     numbers = listed.split()
     if not all(one.isascii() and one.isdecimal() and len(one) < 6 for one in numbers):
@@ -205,16 +206,16 @@ def usual_exits(layers: int) -> tuple[int, ...]:
 class SortedDraft(ModelDrafter):
     """A draft model with nested exits runs as deep as each token needs (Kavehzadeh et al. 2024).
 
-    After some of its layers the model's last norm and LM head guess. A guess whose best token has
-    at least the probability ``sure`` is taken there; otherwise the row goes on to the next exit.
-    Rows that left early wait before the deeper layers. They run through these when a later row gets
-    there, so every row attends to the same rows as in a whole forward. Rows of rejected tokens are
-    dropped. The draft is a chain.
+    After some of its layers the model's last norm and LM head guess a token. If the best token has
+    at least the probability ``sure``, the guess is taken there; otherwise the row goes on to the
+    next exit. Rows that left early wait before the deeper layers. They run through these layers
+    when a later row gets there, so every row attends to the same rows as in a whole forward pass.
+    Rows of rejected tokens are dropped. The draft is a chain.
 
-    A token is drawn from the row of the exit that made its guess, so every verifier stays exact.
-    The published code takes each exit's best token and tests it as if it had been drawn, which is
-    biased. Its trees of 60 nodes are not here: a level would run as deep as its least sure node,
-    and a draft model's trees gain little (``docs/training.md``).
+    A token is sampled from the distribution of the exit that made its guess, so every verifier
+    stays exact. The published code takes each exit's best token and tests it as if it had been
+    sampled, which is biased. The paper's trees of 60 nodes are not implemented: a level would run
+    as deep as its least sure node, and a draft model's trees gain little (``docs/training.md``).
 
     When: as ``draft-model``, and the exits were trained (``paradecode train sorted``).
     """
@@ -242,7 +243,7 @@ class SortedDraft(ModelDrafter):
 
 
 class MaskRows(LevelRows):
-    """The rows of ``depth`` masks, which one forward computes; row i predicts level i + 1."""
+    """Base class for ``depth`` masks in one draft forward pass; row i predicts level i + 1."""
 
     _seen: DraftRows | None = None
 
@@ -255,7 +256,7 @@ class MaskRows(LevelRows):
 
     @property
     def rows(self) -> int:
-        """Number of rows in the forward."""
+        """Number of rows in the forward pass."""
         raise NotImplementedError
 
     def seconds(self, rows: int) -> float:
@@ -279,9 +280,9 @@ class MaskRows(LevelRows):
 
 
 class CausalMasks(MaskRows):
-    """A chain of masks after the last committed token; the masks' rows are never kept.
+    """A chain of masks after the last committed token; the masks' rows are never cached.
 
-    In models whose rows predict the next position, the row of that token gives the first level.
+    In models with shifted logits, the row of that last token predicts the first level.
     """
 
     def __init__(self, seq: TokenSequence, depth: int, mask: int, shift: bool) -> None:
@@ -363,16 +364,16 @@ def _states(reply: Reply, rows: NDArray[np.int32] | None) -> NDArray[np.float32]
 class Deer(ModelDrafter):
     """A diffusion model fills masks after the text in one forward, and the target verifies them.
 
-    A draft costs one forward, however long it is, and its guesses are independent of one another. A
-    wrong guess therefore does not spoil later ones, and each is drawn from a q of its own, as
-    verifiers that test p / q need it.
+    A draft costs one forward pass, however long it is, and its guesses are independent of one
+    another. A wrong guess therefore does not spoil later ones. Each guess is sampled from its own
+    distribution q, as verifiers that test p / q need it.
 
     Any draft model with a mask token serves. With full attention (LLaDA, Dream), keys and values of
     earlier drafts are used again for ``refresh`` drafts, which cannot change the output. With
-    blocks (SDAR) or causal attention they are exact.
+    block-causal (SDAR) or causal attention they are exact.
 
-    When: there is a small diffusion model that was trained on texts like the target's, such as one
-    of ``train deer``.
+    When: there is a small diffusion model that was trained on texts like the target's, such as a
+    model made by ``train deer``.
     """
 
     needs = Needs(noise=True, draws=True, levels=True, runs=(DRAFT,), rests=True)
@@ -387,10 +388,10 @@ class Deer(ModelDrafter):
         return self.grow(seq, limit, self, self.width, seq.shared("deer", Calibration))
 
     def rows(self, seq: TokenSequence, limit: int) -> LevelRows:
-        """Return the rows of a draft.
+        """Return the rows of masks for a draft of at most ``limit`` tokens.
 
         Raises:
-            InvalidInput: for a draft model without a mask token.
+            InvalidInput: if the draft model has no mask token.
         """
         facts = seq.about(DRAFT)
         if facts.mask_token is None:

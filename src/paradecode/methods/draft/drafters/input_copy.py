@@ -1,4 +1,4 @@
-"""Drafts that follow a source text: the prompt, or a prediction that came with the request."""
+"""Drafters that copy from a source text: the prompt, or a prediction that came with the request."""
 
 from __future__ import annotations
 
@@ -13,27 +13,25 @@ from paradecode.methods.draft.model_free import ModelFree, RatedTree
 from paradecode.methods.parts import parameter
 
 LOST, SUPPOSED, AMBIGUOUS, FOUND, FOLLOWING, STEADY = range(6)
-"""Reasons why a place in the source may be the right one, the weakest first.
-
-They are the kinds of evidence of drafters that use an alignment.
-"""
+"""Kinds of evidence that a position in the source is the right one to copy from, weakest first."""
 
 
 class Alignment:
-    """Follows the place in ``source`` that the output has reached.
+    """Follows the position in ``source`` that the output has reached.
 
     Input-guided aggressive decoding (Ge et al. 2022, arXiv 2205.10350): as long as the output
-    copies the source, the place moves on. After a departure, the new place is where the last n
-    output tokens occur exactly once in the source, for the smallest n up to ``max_ngram``.
+    copies the source, the position moves on. After the output departs from the source, the last n
+    output tokens are searched in the source. The smallest n up to ``max_ngram`` with exactly one
+    occurrence gives the new position.
 
     Two rules are not in the paper. If the tokens occur several times, the first occurrence after
-    the old place is taken, or else the last one. If they do not occur, one token counts as
-    replaced.
+    the old position is taken, or else the last occurrence. If they do not occur, the output is
+    assumed to have replaced one token of the source.
 
     Args:
         source: int32 [s], token ids.
         max_ngram: the most tokens that are compared.
-        start: the first place, or None if the output may begin to copy anywhere.
+        start: the first position, or None if the output may begin to copy anywhere.
     """
 
     def __init__(self, source: NDArray[np.int32], max_ngram: int, start: int | None) -> None:
@@ -44,7 +42,7 @@ class Alignment:
         self._copied = 0
 
     def advance(self, text: NDArray[np.int32], count: int) -> None:
-        """Move on after new output: the last ``count`` tokens of ``text``."""
+        """Update the position after new output: the last ``count`` tokens of ``text``."""
         for end in range(len(text) - count + 1, len(text) + 1):
             known = self.reason != LOST and self.place < len(self.source)
             if known and self.source[self.place] == text[end - 1]:
@@ -56,10 +54,10 @@ class Alignment:
                 self._search(text[:end])
 
     def draft(self, limit: int) -> tuple[list[int], list[int]]:
-        """Return the next tokens of the source, at most ``limit``, and the reason for each.
+        """Return at most ``limit`` next tokens of the source, and the kind of evidence for each.
 
-        Both lists are empty if the place is lost. Each reason assumes that the tokens before it are
-        right, so that a token follows a copy.
+        Both lists are empty if the position is lost. The evidence of each token assumes that the
+        tokens before it are accepted.
         """
         if self.reason == LOST:
             return [], []
@@ -99,9 +97,10 @@ class Alignment:
 class InputCopy(ModelFree):
     """Copy on from the place in the prompt that the output has reached (Ge 2022).
 
-    For tasks whose output repeats most of the input: correction, editing, translation of code.
-    Where the output departs from the prompt, its last tokens find the place again. The prompt holds
-    more than the input proper, so nothing is drafted before the first output token.
+    This is for tasks whose output repeats most of the input: correction, editing, translation of
+    code. If the output departs from the prompt, its last tokens are used to find the place again.
+    The prompt contains more than the input proper, so nothing is drafted before the first output
+    token.
 
     When: the output is the input in the same order with few changes: correction, formatting, edits.
     ``prompt-lookup`` finds these copies as well, and others.
@@ -125,7 +124,7 @@ class InputCopy(ModelFree):
         return Alignment(seq.tokens[: seq.prompt_length].copy(), self.max_ngram, None)
 
 
-# Predicted output: the client sends what the answer will probably be.
+# Predicted output: the client sends a text that the answer will probably resemble.
 
 
 @drafter(

@@ -1,4 +1,4 @@
-"""Jacobi decoding and lookahead decoding: the model corrects many guesses at once."""
+"""Jacobi decoding and lookahead decoding: the model corrects many guesses in parallel."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from paradecode.methods.parts import choice, parameter
 
 
 def random_tokens(seq: TokenSequence, count: int) -> list[int]:
-    """Return tokens from random places of the text, chosen by the request's own noise."""
+    """Return tokens from random positions of the text, fixed by the request's seed."""
     where = uniform(seq.sampler.noise_key(0, Purpose.DRAFT), np.arange(count))
     return seq.tokens[(where * len(seq.tokens)).astype(np.int64)].tolist()
 
 
 @dataclass
 class Exploration:
-    """Decides whether rows that explore (Jacobi guesses, lookahead windows) are worth their cost.
+    """Decides whether exploring rows (Jacobi guesses, lookahead windows) are worth their cost.
 
-    A budget that weighs single nodes would refuse each of them. Here the tokens that recent drafts
-    gain in a step are compared with the cost of all these rows. Once the rows are not worth their
-    cost, nothing new is learned, and the rest of the request has no such rows.
+    A budget that weighs single nodes would refuse each exploring row. Therefore the number of
+    tokens that recent drafts gained per step is compared with the cost of all these rows. If they
+    are not worth their cost, nothing new is learned, and the rest of the request has no such rows.
     """
 
     gain: float = 1.0
 
     def pays(self, seq: TokenSequence, budget: Budget, nodes: int, explore: str) -> bool:
-        """Decide whether to draft the rows; True if nothing was measured or costs do not count.
+        """Return whether to draft the rows; True if nothing was measured or costs do not count.
 
         Args:
-            explore: ``always`` drafts them whatever they cost, ``auto`` weighs cost and gain.
+            explore: ``always`` drafts the rows whatever they cost, ``auto`` weighs cost and gain.
         """
         base = budget.step_seconds(seq, 1)
         if base is None or explore == "always":
@@ -46,7 +46,7 @@ class Exploration:
         return (alone + self.gain) * base > alone * (budget.step_seconds(seq, 1 + nodes) or base)
 
     def book(self, accepted: int) -> None:
-        """Record how many draft tokens a step accepted."""
+        """Record the number of draft tokens that a step accepted."""
         self.gain += 0.1 * (accepted - self.gain)
 
 
@@ -67,7 +67,7 @@ class RejectedDrafts:
         self._kept.append(tokens)
 
     def after(self, token: int, most: int) -> list[list[int]]:
-        """Return what follows the first ``token`` in each draft that has it, latest draft first.
+        """Return the tokens after the first ``token`` of each draft, latest draft first.
 
         Equal continuations are returned once.
 
@@ -92,15 +92,15 @@ class RejectedDrafts:
 class Jacobi(ModelFree):
     """Solve for several tokens at once by Jacobi iteration (Santilli 2023).
 
-    The draft is what the model predicted, in the last forward, for the positions after the accepted
-    tokens. The wrong guesses among its inputs get better from forward to forward. New positions
-    begin with what followed the token before them last time, or else with random tokens of the
-    text. A guess that is right but at the wrong place never gets better. After ``restart`` forwards
-    without an accepted token all positions therefore begin anew.
+    The draft is the model's prediction, in the last forward pass, for the positions after the
+    accepted tokens. The wrong guesses among its inputs get better from forward to forward. New
+    positions begin with the token that followed the token before them last time, or else with
+    random tokens of the text. A right guess at the wrong position never gets better. Therefore all
+    positions start again after ``restart`` forwards without an accepted token.
 
-    Models gain little that were not trained for it by `paradecode train jacobi` (Jacobi Forcing,
-    2512.14681). ``recycle`` is what that paper adds: where one of the latest rejected drafts has
-    the last token, what followed it there is a branch of the next draft. Half of all nodes are for
+    Models gain little unless `paradecode train jacobi` trained them for it (Jacobi Forcing,
+    2512.14681). ``recycle`` is that paper's addition: if one of the latest rejected drafts contains
+    the last token, the tokens after it become a branch of the next draft. Half of all nodes are for
     these branches.
 
     When: to compare with, or for a model that was trained for consistency.
@@ -154,7 +154,7 @@ class Jacobi(ModelFree):
         self._guess = [(token, n + 1) for token, n in zip(said.tolist(), times)][right:]
 
     def _begin(self, seq: TokenSequence, limit: int) -> None:
-        """Extend or cut the guesses to as many tokens as the draft may have."""
+        """Extend or cut the guesses to the number of tokens that the draft may have."""
         text, drawn = seq.tokens, random_tokens(seq, limit)
         while len(self._guess) < limit:
             last = self._guess[-1][0] if self._guess else text[-1]
@@ -164,28 +164,28 @@ class Jacobi(ModelFree):
         del self._guess[limit:]
 
 
-# Lookahead decoding: a Jacobi window makes n-grams, a pool of them makes drafts.
+# Lookahead decoding: a Jacobi window makes n-grams, and a pool of n-grams makes drafts.
 
 Ngram = tuple[int, ...]
 """The tokens of an n-gram after its first token."""
 
 NODE, LAST_RANK = 0, 3
-"""Kinds of evidence: 0 is a node of the window, 1 to LAST_RANK are guesses by rank."""
+"""Kinds of evidence: 0 is a node of the window, 1 to LAST_RANK are pooled n-grams by rank."""
 
 
 class NgramPool:
-    """Stores n-grams by first token, at most ``most`` each; the one unused longest is replaced."""
+    """Stores at most ``most`` n-grams for each first token; the one unused longest is replaced."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._after: dict[int, Recent[Ngram, None]] = {}
 
     def of(self, first: int) -> list[Ngram]:
-        """Return the n-grams that begin with a token, the one used last first."""
+        """Return the n-grams that begin with token ``first``, the last used one first."""
         return list(reversed(self._after.get(first, ())))
 
     def remember(self, first: int, ngram: Ngram) -> None:
-        """Add an n-gram, or mark a known one as used last."""
+        """Add an n-gram, or make a known one the last used."""
         self._after.setdefault(first, Recent(self.most)).put(ngram, None)
 
 
@@ -202,11 +202,11 @@ class Lookahead(ModelFree):
     """Collect n-grams from a window of Jacobi trajectories, and draft those that fit (Fu 2024).
 
     The draft and the window are one tree. Level 0 of the window is a chain. The level-j token of
-    column i is a child of the level j - 1 token of that column, and so attends to what the paper's
-    mask shows it. Pooled n-grams that begin with the last token are branches.
+    column i is a child of the level j - 1 token of that column, and so attends to the same tokens
+    as under the paper's attention mask. Pooled n-grams that begin with the last token are branches.
 
-    What the model predicts at the last level becomes the new last level, and each column becomes an
-    n-gram of the pool. Window and guesses share num_speculative_tokens; the paper wants 56 nodes:
+    The model's predictions at the last level become the new last level, and each column becomes an
+    n-gram of the pool. Window and n-grams share num_speculative_tokens; the paper uses 56 nodes:
     ``level=5, window=7, guesses=7``.
 
     When: rows cost next to nothing, as on a GPU that serves one request. On a few cores the window
@@ -254,12 +254,12 @@ class Lookahead(ModelFree):
         for column, token in enumerate(new):
             above = (row[column] for row in self._levels[1:])
             self._pool.remember(firsts[column], (*above, token))
-        # One position on, whatever was accepted: level 0 begins one token later.
+        # The window moves by one position, whatever was accepted: level 0 begins one token later.
         first, *later = [*self._levels[1:], new]
         self._levels = [first[1:], *later]
 
     def _planted(self, seq: TokenSequence, draft: RatedTree, width: int) -> list[int]:
-        """Add the window to the draft; return the nodes of its last level, by column."""
+        """Add the window to the draft, and return the nodes of its last level, by column."""
         if not self._levels:
             self._levels = [random_tokens(seq, width - 1)]
         first, *later = self._levels

@@ -29,9 +29,10 @@ class Kangaroo(HeadDrafter):
     """The target's first layers run on each draft token, and one layer of attention guesses on.
 
     Liu et al. 2024. The first exit is after the layers that the adapter's folder names. The second
-    exit ends a draft with the first token that is not ``sure``. Verification goes on after the
-    first exit, and the adapter keeps its rows of accepted tokens, so nothing is computed twice. The
-    paper drafts a chain (``width=1``). With more candidates, only the surest one is drafted on.
+    exit ends a draft at the first token that is not ``sure``. Verification goes on after the first
+    exit, and the adapter stores its rows of accepted tokens, so nothing is computed twice. The
+    paper drafts a chain (``width=1``). With more candidates, only the most probable one is
+    extended.
 
     When: there is an adapter, and the first layers of the target are few of many.
     """
@@ -40,7 +41,7 @@ class Kangaroo(HeadDrafter):
 
     width: int = parameter(1, 1, 16, "candidates of each token; the most probable is drafted on")
     sure: float = parameter(0.6, 0.0, 1.0, "a token that is less probable ends the draft")
-    # Tokens whose rows the adapter has only from the draft; the first is the last committed one.
+    # Tokens that the adapter read only while drafting; the first is the last committed token.
     _ahead: list[int] = field(default_factory=list, init=False, repr=False)
 
     def propose(self, seq: TokenSequence, limit: int) -> Proposal:
@@ -50,7 +51,7 @@ class Kangaroo(HeadDrafter):
         source = Source(layers=first, logits=False, taps=head.taps)
         rows = source.rows(seq, min(limit, self.depth))
         if len(seq.pending) != 1 or not (self._rows or self._memory.length):
-            return EMPTY  # The adapter has not seen the text.
+            return EMPTY  # The adapter has not read the text.
         self._calibration = seq.shared(f"head {self.head}", Calibration)
         leaves = np.array([ROOT], np.int32)
         for level in range(rows.depth):
@@ -75,7 +76,7 @@ class Kangaroo(HeadDrafter):
         return self._tree.best(limit)
 
     def _take(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Keep the states of rows that the adapter lacks, and drop its rows of rejected tokens."""
+        """Store the hidden states that the adapter lacks, and drop its rows of rejected tokens."""
         true = [int(seq.tokens[-1]), *verdict.tokens[:-1]]
         same = [a == b for a, b in zip(self._ahead, true)]
         kept = same.index(False) if False in same else len(same)
@@ -100,14 +101,14 @@ class M2R2(Kangaroo):
     """A second stream passes the target's first layers with its own, and is ahead of it.
 
     Bhendawade et al. 2025. In each of these layers the stream has a query of its own, attends to
-    the target's keys and values, and goes through the layer's MLP. A trained part of low rank is
-    added to the query's projection and to the MLP. After the last of these layers the stream stands
-    for the target's last state.
+    the target's keys and values, and goes through the layer's MLP. A trained low-rank part is added
+    to the query's projection and to the MLP. After these layers the stream's state takes the place
+    of the target's last hidden state.
 
     A draft grows as ``kangaroo``'s does: the target's first layers run on each draft token, and the
-    verification goes on after them. We know the paper's abstract only: the rest is inferred. Its
-    router that chooses an exit for each token is not here; a draft ends with a token that is not
-    ``sure``.
+    verification goes on after them. We know the paper's abstract only, and the rest is inferred.
+    The paper's router that chooses an exit for each token is not implemented; a draft ends with a
+    token that is not ``sure``.
 
     When: there is such a stream, and the layers that it passes are few of many.
     """

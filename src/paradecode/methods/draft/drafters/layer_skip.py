@@ -1,4 +1,4 @@
-"""Some layers of the target draft for the whole target, or decode in its place."""
+"""Methods in which some layers of the target draft for the whole target, or decode in its place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from paradecode.methods.parts import choice, method, parameter
 
 
 def spread(total: int, kept: int) -> tuple[int, ...]:
-    """Return ``kept`` layers at even distances, which include the first and the last layer."""
+    """Return ``kept`` evenly spaced layers, the first and the last layer included."""
     if kept == 1:
         return (0,)
     return tuple(np.round(np.linspace(0, total - 1, kept)).astype(int).tolist())
@@ -53,7 +53,7 @@ PATTERNS = {"spread": spread, "exit": first}
 class LayerSkip(ModelDrafter):
     """Some fixed layers of the target draft; keys and values are the target's own.
 
-    ``exit`` keeps the first layers (Elhoushi et al. 2024, meant for models trained for it).
+    ``exit`` uses the first layers (Elhoushi et al. 2024, meant for models trained for it).
     ``spread`` leaves layers out evenly (Zhang et al. 2023, arXiv 2309.08168).
 
     When: the model was trained to exit early (``pattern=exit``), or is so large that it can do
@@ -73,7 +73,7 @@ class LayerSkip(ModelDrafter):
         return self.grow(seq, limit, Source(layers=layers), self.width, calibration)
 
 
-# Unified layer skipping: some layers stand in for all of them. This is lossy.
+# Unified layer skipping: some layers decode in place of the whole model. This is lossy.
 
 
 @method(
@@ -88,7 +88,7 @@ class UnifiedLayerSkip:
     """Only evenly spread layers decode; nothing verifies their tokens (Liu et al. 2024).
 
     The prompt runs through all layers. The paper copies the keys and values of skipped layers from
-    a lower one so that shapes stay equal; here they are never read, so they are not written.
+    a lower layer so that shapes stay equal. Here they are never read, so they are not written.
 
     When: an approximate answer is good enough, and you have measured how good it is.
     """
@@ -106,18 +106,18 @@ class UnifiedLayerSkip:
             seq.commit(coupled(seq, EMPTY, reply))
 
 
-# SWIFT: a search, while decoding, for the halves of layers that a draft can skip.
+# SWIFT: a search, while decoding, for the sub-layers (attention, MLP) that a draft can skip.
 
 BAYES_EVERY, POOL, REMEMBERED, KAPPA = 25, 256, 128, 2.5
 TOLERANCE, GOOD_ENOUGH = 100, 0.95
 
 
 class LayerSearch:
-    """Searches the best set of sub-layers to keep, for all requests of a tenant.
+    """Searches the best set of sub-layers for drafting, for all requests of a tenant.
 
-    A set is a bool vector [2 * layers], True for kept sub-layers, in the order in which they run:
-    the attention of layer 0, its MLP, the attention of layer 1. The first layer and the last are
-    always kept whole.
+    A sub-layer is the attention or the MLP of a layer. A set is a bool vector [2 * layers], True
+    for sub-layers that run, in the order in which they run: the attention of layer 0, its MLP, the
+    attention of layer 1. The first layer and the last layer always run whole.
 
     Args:
         layers: number of layers of the model.
@@ -143,7 +143,7 @@ class LayerSearch:
         return runs_of(self.kept)
 
     def settled(self, most: int) -> bool:
-        """Decide whether to stop searching."""
+        """Return whether to stop searching; ``most`` is the most trials."""
         choices = 0 < self.skipped < len(self.kept) - 4
         tired = self.trials >= most or self.stale >= TOLERANCE
         return not choices or tired or self.score >= GOOD_ENOUGH
@@ -192,7 +192,7 @@ def _kernel(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def runs_of(kept: NDArray[np.bool_]) -> Layers:
-    """Return the layers and half layers that a forward with this set runs."""
+    """Return the layers and half layers that a forward pass with the set ``kept`` runs."""
     layers: list[int | Half] = []
     for layer, (attends, feeds) in enumerate(kept.reshape(-1, 2).tolist()):
         if attends and feeds:
@@ -206,11 +206,11 @@ def runs_of(kept: NDArray[np.bool_]) -> Layers:
 class Swift(ModelDrafter):
     """Self-speculation that searches, while it decodes, which layers to skip (Xia et al. 2025).
 
-    Attention and MLP of each layer are skipped independently; the first layer and the last stay
-    whole. The search starts without every second layer. All sets leave out equally many of these
-    sub-layers. A set is scored by how many of the last ``window`` tokens it would have predicted,
-    in one forward over all of them. If layers have windows, the keys for that are gone, and the
-    first set stays.
+    Attention and MLP of each layer are skipped independently; the first layer and the last layer
+    always run. The search starts with the set that leaves out every second layer. All sets leave
+    out the same number of sub-layers. The score of a set is the share of the last ``window`` tokens
+    that it would have predicted, measured in one forward pass over all of them. If layers attend
+    only to a window, the keys for that forward are gone, and the first set stays.
 
     When: a large model, long outputs and no draft model at hand. The default model has no layers to
     spare.
@@ -247,7 +247,7 @@ class Swift(ModelDrafter):
     ) -> Generator[Forward, Reply, float]:
         """Return the share of the last ``window`` tokens that this set of layers would choose.
 
-        Each token is chosen after the true text.
+        Each token is predicted from the true text before it.
         """
         length = len(seq.tokens)
         rows = np.arange(length - self.window - 1, length - 1, dtype=np.int32)
@@ -270,7 +270,7 @@ class Swift(ModelDrafter):
 MEMORY = 0.95
 
 MOST_ROWS = 8
-"""The most rows of one verification whose exits are looked at.
+"""The most rows of one verification whose early-exit predictions are computed.
 
 More rows learn faster, but each costs a row of the LM head at every exit.
 """
@@ -283,7 +283,7 @@ A higher value costs less, and notices later that an exit saves time.
 
 
 class EarlyExits:
-    """Records for each exit layer how often it agrees with the target, and how sure it was."""
+    """Records how often each exit layer agrees with the target, and its probabilities."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
@@ -295,7 +295,7 @@ class EarlyExits:
         """Record a verification.
 
         Args:
-            right: bool [E, R], whether each of E exits chose each of R target tokens.
+            right: bool [E, R], True if an exit (of E) chose the target's token (of R).
             confidence: float64 [E, R], the probability that each exit gave to its choice.
         """
         self.count *= MEMORY
@@ -305,13 +305,13 @@ class EarlyExits:
             self.confidence[:, column] += (which * confidence).sum(axis=1)
 
     def best(self, facts: ModelFacts, longest: int, rests: bool = True) -> tuple[int, int, float]:
-        """Return the exit layer and the draft length with the most tokens per layer that is run.
+        """Return exit layer, draft length and threshold with the most tokens per layer run.
 
-        The third result is the confidence below which a draft stops.
+        A draft stops at a token whose probability is below the threshold.
 
         Args:
             longest: the longest draft, in tokens.
-            rests: whether shorter drafts, and none, may be chosen.
+            rests: True if shorter drafts, and no draft, may be chosen.
         """
         least = 0 if rests else longest
         head = facts.head_layers
@@ -344,11 +344,11 @@ class Del(ModelDrafter):
     """Early-exit self-speculation with the exit and length of most expected tokens per layer.
 
     Zarch et al. 2025. A verification computes the hidden states of every layer. Through the LM head
-    they give what each exit would have drafted (its shadow tokens).
+    they give the tokens that each exit would have drafted (its shadow tokens).
 
-    The paper looks at every layer, and first at 32 rows of the prompt. Here ``exits`` layers and at
-    most 8 rows are looked at. All 29 exits of the default model, with 8 rows, would be 232 rows of
-    its LM head, as much work as 49 of its own rows.
+    The paper compares every layer, and begins with 32 rows of the prompt. Here ``exits`` layers and
+    at most 8 rows are compared. All 29 exits of the default model, with 8 rows, would be 232 rows
+    of its LM head, as much work as 49 rows of the whole model.
 
     When: the model was trained for early exit. The first layers of other models predict little: the
     default model gets slower.
@@ -396,9 +396,9 @@ class Del(ModelDrafter):
     def _look(
         self, seq: TokenSequence, exits: EarlyExits, states: NDArray[np.float32]
     ) -> Generator[Forward, Reply, None]:
-        """Run the LM head on the hidden states of the last verification; no layer runs for that."""
+        """Run the LM head on the hidden states of the last verification. No layer runs for this."""
         rows, count = len(states), len(self._tokens)
-        last = len(seq.tokens) - 1  # A window never passes it.
+        last = len(seq.tokens) - 1  # No window drops it.
         reply = yield Forward(
             np.zeros(rows, np.int32),
             resume=states,

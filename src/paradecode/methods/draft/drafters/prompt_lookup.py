@@ -1,4 +1,4 @@
-"""Prompt lookup: the draft copies what followed an earlier occurrence of the text's end.
+"""Prompt lookup: the draft copies the tokens that followed an earlier occurrence of the text's end.
 
 The native core does the same, bit by bit, in ``csrc/lookup.cpp``, and
 ``tests/engine/test_multi_step.py`` compares the two.
@@ -37,10 +37,11 @@ ALONE, AGREES, DIFFERS = range(3)  # The table has no entry, the copied token, o
 class PromptLookup(ModelFree):
     """Copy what followed an earlier occurrence of the last n tokens (Saxena 2023).
 
-    The longest n-gram that occurred before wins. Among its last occurrences the one with the most
-    matching text before it wins, or else the latest. ``table`` is a file made by ``paradecode train
-    ngram-table`` or the name of a model whose table comes with the package. It is used where the
-    text has nothing better to copy, like the static cache of llama.cpp's lookup.
+    The longest n-gram that occurred before is used. Among its last occurrences the one with the
+    most matching text before it is copied; if several match equally, the latest one. ``table`` is a
+    file made by ``paradecode train ngram-table`` or the name of a model whose table comes with the
+    package. It is used where the text has nothing better to copy, like the static cache of
+    llama.cpp's lookup.
 
     When: a good start everywhere, and the default. Answers that repeat their prompt or themselves
     gain most (edits, extraction, lists, agents), free chat next to nothing.
@@ -70,9 +71,9 @@ class PromptLookup(ModelFree):
         place, matched = self._index.find(recent)
         while len(tokens) < limit:
             said, follows, token, chance, kind = None, place > 0, -1, 0.0, 0
-            if table is not None and matched < LONGEST:  # A copy that long knows better.
+            if table is not None and matched < LONGEST:  # A longer copy is more reliable.
                 said = table.after(tuple(recent[-ORDER:]))
-            if follows:  # The copy may run into what it copies: a period goes on for ever.
+            if follows:  # A copy may run past the text's end and go on in its own tokens.
                 token = text[place] if place < len(text) else tokens[place - len(text)]
                 opinion = ALONE if said is None else AGREES if said[0] == token else DIFFERS
                 kind = 3 * length_class(matched) + opinion
@@ -95,12 +96,12 @@ class PromptLookup(ModelFree):
         return TokenTree.chain(tokens, chances) if tokens else EMPTY
 
     def observe(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        end = len(verdict.tokens)  # The token at this place was rejected, if it was drafted.
+        end = len(verdict.tokens)  # The draft token here, if there is one, was rejected.
         for place, (odds, kind) in enumerate(self._judged[: min(end, len(tree))], 1):
             odds.update(kind, int(place < end), 1)
 
     def multi_step(self, seq: TokenSequence) -> MultiStep | None:
-        """Return how the backend makes several steps at once and keeps what they teach."""
+        """Return the description by which the backend makes several steps in one call."""
         index, table, odds, budget = self._index, self._table, self.odds(seq), self.offer.budget
 
         def read() -> LookupState:
@@ -124,9 +125,12 @@ class PromptLookup(ModelFree):
 # Prompt lookup as a tree: the copied tokens, and beside them the tokens of an n-gram table.
 
 Match = tuple[int, int]
-"""A place where the text continues, and how many tokens match before it; place 0 is none."""
+"""A position where a copy may continue, and the number of tokens that match before it.
+
+Position 0 means that there is no copy.
+"""
 LOST: Match = 0, -1
-"""The match after a token that is not copied: its place has to be looked up."""
+"""The match after a token that was not copied; its position must be looked up."""
 
 
 @drafter(
@@ -137,11 +141,11 @@ class LookupTree(PromptLookup):
     """Prompt lookup that tries several tokens at a place, in a tree that grows where it is likely.
 
     The children of a node are the token that continues the copy, and the tokens that the table has
-    after the last four tokens (``train ngram-table --alternatives 3``). The node that the target
-    most likely reaches is added next, until the draft is full.
+    after the last four tokens (``train ngram-table --alternatives 3``). The node with the largest
+    acceptance probability is added next, until the draft is full.
 
-    When: large models, in which a forward of eight rows costs little more than one of one row. On
-    small models the chains of ``prompt-lookup`` gain more.
+    When: large models, in which a forward pass of eight rows costs little more than one of one row.
+    On small models the chains of ``prompt-lookup`` gain more.
     """
 
     def draft(self, seq: TokenSequence, limit: int) -> TokenTree:
@@ -151,7 +155,7 @@ class LookupTree(PromptLookup):
         ModelFree.observe(self, seq, tree, reply, verdict)
 
     def learn(self, seq: TokenSequence, tree: TokenTree, reply: Reply, verdict: Verdict) -> None:
-        """Do nothing: the acceptance estimates are all that this drafter learns."""
+        """Do nothing, because this drafter learns only acceptance estimates."""
 
     def multi_step(self, seq: TokenSequence) -> None:
         return None  # The backend makes chains only.
@@ -164,7 +168,7 @@ class LookupTree(PromptLookup):
             draft.odds = BothOdds(draft.odds, self._table.odds)
         index.extend(seq.tokens[len(text) :].tolist())
         recent = text[-max(LONGEST, self.max_ngram) :]
-        # Nodes that could be next: -reach, number, parent, token, kind, path to it, match.
+        # Candidate nodes: -reach, number, parent, token, kind, path to the node, match.
         next_ones: list[tuple[float, int, int, int, int, list[int], Match]] = []
         found, node, path, reach, match = count(), ROOT, list[int](), 1.0, index.find(recent)
         while len(draft) < limit:
@@ -183,16 +187,16 @@ class LookupTree(PromptLookup):
     def _children(
         self, recent: list[int], path: list[int], match: Match, odds: Odds
     ) -> list[tuple[int, int, bool]]:
-        """Return the tokens that may follow, each once with its likeliest kind.
+        """Return the tokens that may follow, each once with its most probable kind of evidence.
 
-        Each entry is the token, its kind of evidence, and whether a copy continues with it.
+        Each entry is the token, its kind of evidence, and True if a copy continues with it.
         """
         (place, matched), text, kinds = match, self._index.text, dict[int, int]()
         said = list[tuple[int, int]]()
-        if self._table is not None and matched < LONGEST:  # A copy that long knows better.
+        if self._table is not None and matched < LONGEST:  # A longer copy is more reliable.
             said = list(self._table.table.known(tuple([*recent, *path][-ORDER:])))
         copied = -1
-        if place > 0:  # The copy may run into what it copies: a period goes on for ever.
+        if place > 0:  # A copy may run past the text's end and go on in its own tokens.
             copied = text[place] if place < len(text) else path[place - len(text)]
             opinion = ALONE if not said else AGREES if said[0][0] == copied else DIFFERS
             kinds[copied] = 3 * length_class(matched) + opinion

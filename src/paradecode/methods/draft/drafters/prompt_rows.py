@@ -1,4 +1,4 @@
-"""PPD and Hidden Transfer: rows of the target's own forward guess what may follow the draft."""
+"""PPD and Hidden Transfer: extra rows of the target's own forward pass guess later tokens."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from paradecode.methods.draft.source import NO_TOKENS, share_of
     aliases=("parallel-prompt-decoding",),
 )
 class Ppd(RowDrafter):
-    """Rows of trained embeddings in the target's own forward guess the tokens further on.
+    """Rows of trained embeddings in the target's own forward pass guess the tokens further on.
 
     Chen et al. 2024. Prompt row k after a token guesses the token k + 1 positions further on. The
     guesses after the last accepted token make the next draft. A node gets prompt rows by the
-    paper's rule: the probability that a verification ends there, times the gain of a level of
-    guesses. Rates are counted while decoding, and the cost of rows is measured on this machine.
+    paper's rule: the probability that a verification ends at the node, times the gain of one more
+    level of guesses. Rates are counted while decoding, and the cost of rows is measured on this
+    machine.
 
     When: there are such tokens for the target, a draft may cost no model, and rows are cheap.
     """
@@ -43,18 +44,18 @@ class Ppd(RowDrafter):
         return PromptRows(counts, head.prompts)
 
 
-# Hidden Transfer maps states in the middle of the target to states of later tokens. Its rows
-# enter the target there; they are made from the states of the rows that they follow.
+# Hidden Transfer maps hidden states in the middle of the target to states of later tokens. These
+# become new rows, which enter the target at that layer.
 
 
 @dataclass
 class TransferRows(GuessRows):
     """Prompt rows that the head's matrices (``transfers``) make in the middle of a verification.
 
-    The verification is cut into forwards at the layers where such rows enter. The forwards before
-    the last cut store nothing. The last forward goes on from there, and computes the same for the
-    tree's own rows as an uncut forward. A row that has overflowed is set to 0, because NaN would
-    spread to rows that do not attend to it.
+    The verification is cut into forward passes at the layers where such rows enter. The forwards
+    before the last cut store no keys and values. The last forward goes on from there, and computes
+    the same for the tree's own rows as an uncut forward. A row that has overflowed is set to 0,
+    because NaN would spread to rows that do not attend to it.
 
     Args:
         total: number of layers of the target.
@@ -100,16 +101,16 @@ class TransferRows(GuessRows):
 
 
 def _sound(rows: Array) -> Array:
-    """Return the rows with every row of infinite or NaN norm set to 0."""
+    """Return the rows, with every row of infinite or NaN norm set to 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         sums = np.square(rows, dtype=np.float32).sum(axis=1, keepdims=True)
         return np.where(np.isfinite(sums), rows, 0.0)
 
 
 def _first(rows: TokenTree, real: int, kept: np.ndarray) -> TokenTree:
-    """Return the first ``real`` rows, and after them the ``kept`` ones.
+    """Return the first ``real`` rows, and after them the rows that ``kept`` marks.
 
-    No row that is returned may be a child of a dropped row.
+    No returned row may be a child of a dropped row.
     """
     places = np.cumsum(np.concatenate([np.ones(real, bool), kept])) - 1
     keep = np.concatenate([np.arange(real), real + np.flatnonzero(kept)])
@@ -128,16 +129,17 @@ def _first(rows: TokenTree, real: int, kept: np.ndarray) -> TokenTree:
 class HiddenTransfer(RowDrafter):
     """Trained matrices make pseudo states of later tokens, which pass the target's last layers.
 
-    Wu et al. 2024. Where a node's state enters layer l, matrix k computes from it a row k positions
-    further on. The row passes the layers from l on, attends to the text, its node and the rows
-    before its own, and guesses the token that follows it. Nothing else attends to it.
+    Wu et al. 2024. Where a node's hidden state enters layer l, matrix k computes from it a row for
+    the token k positions further on. The row passes the layers from l on, attends to the text, its
+    node and the rows before its own, and guesses the token that follows it. No other row attends to
+    it.
 
-    The guesses after the last accepted token make the next draft. The paper gives all nodes of a
-    fixed tree as many rows. Here nodes get rows where these are worth their cost, as in PPD, and
-    the tree is made of the likeliest paths.
+    The guesses after the last accepted token make the next draft. The paper gives each node of a
+    fixed tree the same number of rows. Here nodes get rows where the rows are worth their cost, as
+    in PPD, and the tree is made of the most probable paths.
 
     When: there are such matrices for the target, and rows are cheap. A verification is run in two
-    forwards, of the layers before l and of the others: no weight is read twice.
+    forward passes, of the layers before l and of the others: no weight is read twice.
     """
 
     _took: list[float] = field(default_factory=list, init=False, repr=False)
@@ -151,9 +153,9 @@ class HiddenTransfer(RowDrafter):
         return RowCost(share_of(facts, passed), head.pace.draft)
 
     def score(self, forward: Forward) -> Scoring:
-        """Run the verification and learn how much longer it takes than an uncut one.
+        """Run the verification and measure how much longer it takes than an uncut one.
 
-        The shortest of the last three times counts. This leaves out a request's first verification,
+        The shortest of the last three times counts. This ignores a request's first verification,
         which is slow, and a stall of the machine.
         """
         seq, began = self._seq, perf_counter()
@@ -168,5 +170,5 @@ class HiddenTransfer(RowDrafter):
         return reply
 
     def rows(self, seq: TokenSequence, head: Head, counts: Counts) -> TransferRows:
-        # No rows for a prompt: it runs in pieces, which cannot stop in the middle of the layers.
+        # No rows for a prompt, because its chunks cannot stop in the middle of the layers.
         return TransferRows(counts * (len(seq.pending) == 1), head, seq.about().layers)

@@ -26,14 +26,14 @@ from paradecode.methods.trained import read_once
 
 MAGIC = b"PDSTORE1"
 HEADER = struct.Struct("<8sQQ8x")
-"""Format of the file's head: magic, number of tokens, vocabulary size, padded to 32 bytes."""
+"""Format of the file's header: magic, number of tokens, vocabulary size, padded to 32 bytes."""
 
 CONTEXT = 16
-"""Number of tokens by which positions are sorted: the longest match that can be found."""
+"""Number of preceding tokens by which positions are sorted: the longest match that can be found."""
 
 MOST_TOKENS = 1 << 31
 MOST_BYTES = 1 << 34
-"""The most bytes of one text file; its tokens are in memory until the datastore is written."""
+"""The most bytes of one text file. Its tokens stay in memory until the datastore is written."""
 
 
 def build_datastore(
@@ -41,7 +41,7 @@ def build_datastore(
     encode: Callable[[str], Sequence[int]],
     output: str | PathLike[str],
 ) -> int:
-    """Write a datastore of text files, and return how many tokens it holds.
+    """Write a datastore of text files, and return its number of tokens.
 
     Args:
         paths: UTF-8 text files, one document each.
@@ -49,7 +49,7 @@ def build_datastore(
         output: the file to write.
 
     Raises:
-        InvalidInput: for a file that cannot be read, or if there is no text at all.
+        InvalidInput: if a file cannot be read, or there is no text at all.
     """
     pieces: list[NDArray[np.int32]] = []
     for text in read_texts(paths, encode):
@@ -76,9 +76,9 @@ def read_texts(
 
 
 def order_by_context(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Sort positions by the CONTEXT tokens up to and including them, read backwards: int64 [n].
+    """Return int64 [n]: positions sorted by the CONTEXT tokens that end there, read backwards.
 
-    Prefix doubling (Manber and Myers 1993) on the reversed text, stopped at CONTEXT tokens.
+    This is prefix doubling (Manber and Myers 1993) on the reversed text, stopped at CONTEXT tokens.
     """
     count, size = len(tokens), 1
     _, rank = np.unique(tokens, return_inverse=True)
@@ -95,14 +95,14 @@ class Datastore:
     """A corpus on disk in which the longest match of a context is found in microseconds.
 
     The file holds the corpus' tokens and the order of its positions by *reversed* context.
-    Positions whose preceding tokens agree are neighbours in that order, so one binary search finds
-    the longest context that occurs, and everything that followed it.
+    Positions with equal preceding tokens are neighbours in that order, so one binary search finds
+    the longest context that occurs, and all its continuations.
 
     :func:`build_datastore` writes the file, which is mapped into memory, read only. The file is
     never trusted: a damaged one is refused, and its proposals are verified like any draft.
 
     Raises:
-        InvalidInput: for a file that is missing, damaged or of another kind.
+        InvalidInput: if the file is missing, damaged or of another format.
     """
 
     def __init__(self, path: str) -> None:
@@ -133,16 +133,16 @@ class Datastore:
     def find(
         self, tail: NDArray[np.int32], longest: int, shortest: int, most: int
     ) -> tuple[NDArray[np.int64], int]:
-        """Find the places where the longest suffix of ``tail`` that the corpus has occurs.
+        """Find the positions where the longest suffix of ``tail`` in the corpus occurs.
 
         Args:
             longest, shortest: the most and the least matching tokens.
-            most: the most places that are returned; if there are more, these are evenly spread over
-                them.
+            most: the most positions that are returned. If there are more, the returned ones are
+                evenly spread over them.
 
         Returns:
             Positions of the tokens that follow, int64 [h], and the number of matching tokens (0:
-            none).
+                none).
         """
         wanted = tail[-min(longest, CONTEXT) :][::-1].tolist()
         places = range(len(self.order))
@@ -160,7 +160,9 @@ class Datastore:
         return np.sort(self.order[chosen].astype(np.int64) + 1), matched
 
     def _before(self, place: int, size: int) -> list[int]:
-        """Return the last ``size`` tokens up to position ``place`` of the order, read backwards."""
+        """Return backwards the ``size`` tokens up to the position at index ``place`` of the
+        order.
+        """
         end = int(self.order[place]) + 1
         return self.tokens[max(0, end - size) : end][::-1].tolist()
 
@@ -193,9 +195,9 @@ def open_datastore(path: str) -> Datastore:
 class Retrieval(ModelFree):
     """Draft what most often follows the longest match in a corpus of texts (He 2024).
 
-    ``datastore`` is a file made by ``paradecode datastore``. If it does not have the last tokens,
-    or is not given, the request's own text is searched in the same way. A datastore of another
-    tokenizer is refused.
+    ``datastore`` is a file made by ``paradecode datastore``. If the corpus does not contain the
+    last tokens, or no datastore is given, the request's own text is searched in the same way. A
+    datastore of another tokenizer is refused.
 
     When: answers repeat a body of text that you have: manuals, code, boilerplate, earlier answers.
     """
@@ -252,12 +254,11 @@ PARTNERS = ("token-recycling", "aded", "stand", "suffix", "draft-model")
 class Rasd(Fused):
     """Fuse retrieved text with a drafter's tree where both begin with the same token (Quan 2025).
 
-    A retrieved path stays if its first token is one that the drafter proposes too, or if the
-    drafter proposes nothing. Common beginnings become one path, and the best nodes of all are
-    verified.
+    A retrieved path stays if the drafter proposes its first token too, or if the drafter proposes
+    nothing. Common beginnings become one path, and the best nodes of all are verified.
 
     The paper's drafter is EAGLE-2, which always runs. Here ``drafter=draft-model`` runs a small
-    model only where the budget finds it worth its time in addition to what was retrieved. With a
+    model only where the budget finds it worth its time in addition to the retrieved text. With a
     draft head there is no pruning: ``retrieval+eagle(head=FOLDER)``.
 
     When: a datastore fits some of the answers, and a drafter shall fill in elsewhere. Where it fits

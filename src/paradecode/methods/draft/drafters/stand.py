@@ -1,6 +1,6 @@
 """STAND: sample drafts from the model's earlier distributions after the same n-gram.
 
-:class:`ShapedDraws` draws a tree of a shape that was chosen beforehand.
+:class:`ShapedDraws` samples a tree of a shape that was chosen beforehand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paradecode.methods.draft.model_free import ModelFree, RatedTree, load_tree
 from paradecode.methods.parts import local_path, parameter
 
 WIDTH = 10
-"""Number of tokens kept after each n-gram."""
+"""Number of tokens that are stored after each n-gram."""
 
 ENTRY_BYTES = 800
 """Bytes that an n-gram with ``WIDTH`` tokens takes in CPython."""
@@ -38,7 +38,7 @@ Distribution = tuple[NDArray[np.int32], NDArray[np.float64]]
 class NgramDistributions(
     Recent[tuple[int, ...], tuple[int, NDArray[np.int32], NDArray[np.float64]]]
 ):
-    """Stores the model's mean distribution after each n-gram; the one unused longest is dropped."""
+    """Stores the model's mean distribution after each n-gram; drops the one unused longest."""
 
     entry_bytes = ENTRY_BYTES
 
@@ -46,14 +46,14 @@ class NgramDistributions(
         super().__init__(most_entries)
 
     def of(self, ngram: tuple[int, ...]) -> Distribution | None:
-        """Return up to WIDTH token ids, the likeliest first, and their probabilities (sum 1)."""
+        """Return up to WIDTH token ids, most probable first, and their probabilities (sum 1)."""
         entry = self.get(ngram)
         return None if entry is None else entry[1:]
 
     def longest(self, text: tuple[int, ...], most: int) -> tuple[int, Distribution | None]:
-        """Return the longest known n-gram at the end of ``text``: its size and its distribution.
+        """Return the size and the distribution of the longest stored n-gram at the end of ``text``.
 
-        The size is from 2 to ``most`` tokens, or 0 if no n-gram is known.
+        The size is from 2 to ``most`` tokens, or 0 if no n-gram is stored.
         """
         for size in range(min(most, len(text)), 1, -1):
             known = self.of(text[-size:])
@@ -71,7 +71,7 @@ class NgramDistributions(
     def add(
         self, ngram: tuple[int, ...], ids: NDArray[np.int32], chances: NDArray[np.float64]
     ) -> None:
-        """Add a visit of an n-gram: update the mean of its visits, cut to WIDTH tokens."""
+        """Add one more distribution to the mean of an n-gram, which is cut to WIDTH tokens."""
         visits, old = 0, self.get(ngram)
         if old is not None:
             visits = old[0]
@@ -86,7 +86,7 @@ class NgramDistributions(
 
 @dataclass
 class ShapedDraws:
-    """Draws as many children for each node as the node's place in the shape has."""
+    """Samples a tree of a given shape: the shape says how many children each node gets."""
 
     tree: TreeBuilder
     shape: Mapping[Path, int]
@@ -115,13 +115,14 @@ class ShapedDraws:
 class Stand(ModelFree):
     """Draw drafts, without replacement, from distributions stored for n-grams (Song 2025).
 
-    Every accepted row adds the probabilities of its ten best tokens to the n-grams before it, for
-    all requests of a tenant. For verifiers that test p / q the tree is sampled from these
-    distributions. For others the best tokens are taken after adding the target's own noise, so that
-    a draft is what the model samples if the distributions are right.
+    Every row on the accepted path adds the probabilities of its ten best tokens to the n-grams
+    before it, for all requests of a tenant. For verifiers that test p / q the tree is sampled from
+    these distributions. For others the best tokens are taken after adding the target's own random
+    numbers, so that a draft is what the model samples if the distributions are right.
 
     ``tree`` is the paper's tree, measured beforehand, of 64 nodes at most. Without it a draft grows
-    where nodes of the same kind fared best in this request, or as ``dyspec`` draws.
+    where nodes with the same evidence were accepted most often in this request, or as ``dyspec``
+    draws.
 
     When: several samples of one problem, or many requests alike, above temperature 0.
     """

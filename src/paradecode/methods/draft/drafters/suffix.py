@@ -1,6 +1,6 @@
 """Suffix decoding: draft the most frequent continuations in this text and in past outputs.
 
-:class:`PastOutputs` holds what one tenant's requests have written, up to the present token.
+:class:`PastOutputs` stores the outputs of one tenant's requests, up to the present token.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ NONE = -1
 DEEPEST = 64
 """Number of tokens in the longest substrings that are counted.
 
-A longer substring has the count of its last tokens. The limit bounds the number of counts that a
-token changes, however often the text repeats.
+A longer substring has the count of its last DEEPEST tokens. The limit bounds the number of counts
+that a token changes, however often the text repeats.
 """
 
 STATE_BYTES, BRANCHING_BYTES, EDGE_BYTES = 23, 190, 60
-"""Bytes in CPython of a state, of a state with several edges, and of each of those edges.
+"""Bytes in CPython of a state, of a state with several edges, and of each of its edges.
 
-The numbers include the slack of arrays that grow.
+The numbers include the unused space of growing arrays.
 """
 
 
 class SuffixAutomaton:
     """Stores the substrings of several texts that grow at the same time (Blumer et al. 1985).
 
-    A state stands for all substrings that end at the same places. Its link leads to the longest
+    A state stands for all substrings that end at the same positions. Its link leads to the longest
     suffix that also ends elsewhere. A text of n tokens makes at most 2 n states, in O(n). A text is
-    identified by the state of its end. The majority of states have one edge, which is stored in
-    arrays; only states with several edges have a dictionary.
+    identified by the state of its end. Most states have one edge, which is stored in arrays; only
+    states with several edges have a dictionary.
     """
 
     def __init__(self) -> None:
@@ -62,21 +62,21 @@ class SuffixAutomaton:
         return single + BRANCHING_BYTES * len(self._edges) + EDGE_BYTES * self._branches
 
     def follow(self, state: int, token: int) -> int:
-        """Return the state after a token; NONE if the token never followed ``state``."""
+        """Return the state after ``token``, or NONE if the token never followed ``state``."""
         if self._tokens[state] == token:
             return self._targets[state]
         edges = self._edges.get(state)
         return edges.get(token, NONE) if edges is not None else NONE
 
     def edges(self, state: int) -> Iterable[tuple[int, int]]:
-        """Return the tokens that followed a state, and the states after them, the oldest first."""
+        """Return the tokens that followed ``state`` and the states after them, the oldest first."""
         edges = self._edges.get(state)
         if edges is not None:
             return edges.items()
         return ((self._tokens[state], self._targets[state]),) if self._tokens[state] >= 0 else ()
 
     def extend(self, end: int, tokens: Iterable[int]) -> int:
-        """Append tokens to the text that ends at ``end`` (START: a new one); return its new end."""
+        """Append tokens to the text that ends at ``end`` (START: a new one); return its end."""
         links, lengths, counts = self.links, self.lengths, self.counts
         labels, targets, edges = self._tokens, self._targets, self._edges
         for token in tokens:
@@ -87,7 +87,7 @@ class SuffixAutomaton:
                 end = known if lengths[known] == lengths[end] + 1 else self._split(end, token)
             else:
                 state, end = end, self._state(lengths[end] + 1, START, 0)
-                while state >= 0:  # Link each suffix that this token never followed.
+                while state >= 0:  # Link each suffix after which the token is new.
                     label = labels[state]
                     if label == NONE:
                         labels[state], targets[state] = token, end
@@ -106,9 +106,10 @@ class SuffixAutomaton:
         return end
 
     def suffixes(self, tail: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield the suffixes of ``tail`` that occur, longest first: state, and number of tokens.
+        """Yield the state and the length of each stored suffix of ``tail``, longest first.
 
-        Suffixes that end at the same places have one state; only the longest of them is returned.
+        Suffixes that end at the same positions have one state; only the longest of them is
+        returned.
         """
         state = length = 0
         for token in tail:
@@ -127,7 +128,7 @@ class SuffixAutomaton:
 
         Args:
             least: continuations with a smaller share of all occurrences are left out.
-            chain: whether to follow only the most frequent token.
+            chain: True follows only the most frequent token.
         """
         found: list[Branch] = []
         counts = self.counts
@@ -158,10 +159,10 @@ class SuffixAutomaton:
         return state
 
     def _split(self, state: int, token: int) -> int:
-        """Split the state after ``token``: a new one takes the substrings that ``state`` leads to.
+        """Split the state after ``token``, and return the new state.
 
-        The old state keeps its longer substrings, which end at fewer places from now on. The new
-        state is returned.
+        The new state takes the substrings that ``state`` leads to. The old one keeps its longer
+        substrings, which end at fewer positions from now on.
         """
         known = self.follow(state, token)
         split = self._state(self.lengths[state] + 1, self.links[known], self.counts[known])
@@ -184,7 +185,7 @@ class SuffixAutomaton:
         return len(self.lengths) - 1
 
     def _lead(self, state: int, token: int, target: int) -> None:
-        """Set an edge of a state that already has edges."""
+        """Set the edge of ``token`` in a state that already has an edge."""
         label, edges = self._tokens[state], self._edges.get(state)
         if label == token:
             self._targets[state] = target
@@ -197,7 +198,7 @@ class SuffixAutomaton:
 
 
 MOST_BYTES = 16 << 20
-"""The most bytes for the outputs of one tenant.
+"""The most bytes that the outputs of one tenant take.
 
 This is enough for about 100,000 tokens without repeats, and for more with repeats.
 """
@@ -206,7 +207,7 @@ OUTPUT_BYTES = 110
 """Bytes in CPython that the end state of one output takes."""
 
 MOST_NEW = 4096
-"""The most tokens of its text that a request enters in one step.
+"""The most tokens of its text that a request adds to the automaton in one step.
 
 This takes about 20 ms. A higher value would let other requests wait longer.
 """
@@ -214,7 +215,7 @@ This takes about 20 ms. A higher value would let other requests wait longer.
 
 @dataclass
 class KnownOutputs:
-    """Stores outputs that are dropped together, with the state at each output's present end."""
+    """Stores outputs that are dropped together, and the state at each output's present end."""
 
     texts: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     ends: dict[int, int] = field(default_factory=dict)
@@ -230,9 +231,9 @@ class KnownOutputs:
 class PastOutputs:
     """Stores the latest outputs of all requests of one tenant, finished or not.
 
-    Substrings cannot be removed from an automaton. When the oldest outputs must go, a younger
+    Substrings cannot be removed from an automaton. If the oldest outputs must go, a younger
     automaton takes over. It has received everything since the old one was half full. Both automata
-    together take at most ``most_bytes``, plus what one call writes.
+    together take at most ``most_bytes``, plus the bytes that one call writes.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -241,7 +242,7 @@ class PastOutputs:
         self._opened = 0
 
     def __len__(self) -> int:
-        """Return the number of known outputs."""
+        """Return the number of stored outputs."""
         return len(self._old.ends)
 
     @property
@@ -250,7 +251,7 @@ class PastOutputs:
 
     @property
     def texts(self) -> SuffixAutomaton:
-        """The automaton that has all known outputs."""
+        """The automaton that has all stored outputs."""
         return self._old.texts
 
     def open(self) -> int:
@@ -259,7 +260,7 @@ class PastOutputs:
         return self._opened
 
     def extend(self, output: int, tokens: list[int], most_outputs: int) -> None:
-        """Append tokens to an output; if the output was dropped, only these tokens are known."""
+        """Append tokens to an output. If the output was dropped, only the new tokens are stored."""
         self._old.extend(output, tokens)
         # The old automaton may take two thirds of the bytes, and the young one a third.
         filled = max(
@@ -288,13 +289,13 @@ class PastOutputs:
 class Suffix(ModelFree):
     """Draft along the most frequent continuations of the longest repeated suffixes (Oliaro 2024).
 
-    For every length m at which the end of the text occurred before, a tree of at most m *
-    max_spec_factor + max_spec_offset tokens is made from the counts of what followed. The tree with
-    the largest expected acceptance wins.
+    The end of the text is looked up in earlier text with every length m. For each m that occurs,
+    the counts of the following tokens give a tree of at most m * max_spec_factor + max_spec_offset
+    tokens. The tree with the largest expected acceptance is the draft.
 
     The counts come from this request's own text and, separately, from the tenant's outputs,
-    including those that are being written. Both are suffix automata, in place of the paper's suffix
-    trees: the same counts, O(1) per token. The paper's hybrid with a draft model is
+    including outputs that are being written. Both are suffix automata, in place of the paper's
+    suffix trees: the same counts, O(1) per token. The paper's hybrid with a draft model is
     ``suffix+draft-model``.
 
     When: agents and pipelines that write nearly the same again and again: it learns from the

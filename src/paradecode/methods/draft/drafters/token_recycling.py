@@ -1,6 +1,6 @@
-"""Token recycling: the likeliest tokens of every verified row make the next draft.
+"""Token recycling: the most probable tokens of every verified row make the next draft.
 
-A table holds the tokens most likely to follow each token.
+A table stores the tokens that are most likely to follow each token.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ PAGE_BYTES = 4096
 
 
 class RecyclingTable:
-    """Stores the k likeliest next tokens of each token, and their log-probabilities among the k.
+    """Stores the k most probable next tokens of each token, with log-probabilities among these k.
 
-    The arrays begin as untouched zeros, so memory grows with the number of tokens that were seen.
+    The arrays begin as untouched zeros, so memory grows with the number of tokens that occurred.
 
     Attributes:
         seen: bool [vocabulary], True for tokens that have successors.
@@ -50,10 +50,10 @@ class RecyclingTable:
 class TokenRecycling(ModelFree):
     """Unroll a table of each token's likely successors, updated by every verified row (Luo 2024).
 
-    All rows teach, also rejected ones: the model's prediction after a token says what may follow
-    that token. If several rows of a forward have the same token, the last accepted row is kept. The
-    table is shared by the tenant's requests. Its tree grows best first by acceptance rates of this
-    request (the paper has one fixed tree of 80 nodes, too wide for a CPU).
+    All rows update the table, also rejected ones: the model's prediction after a token says what
+    may follow that token. If several rows of a forward pass have the same token, the last accepted
+    row is stored. The table is shared by the tenant's requests. The tree grows best first by
+    acceptance rates of this request (the paper has one fixed tree of 80 nodes, too wide for a CPU).
 
     When: text that follows habits rather than copies, where rows are cheap; or fused,
     ``prompt-lookup+token-recycling``, for where nothing is found to copy.

@@ -25,14 +25,14 @@ from paradecode.methods.parts import parameter
 Running = Generator[Forward, Reply, None]
 
 CHUNK = 8
-"""Number of neighbouring keys that are chosen together.
+"""Number of adjacent keys that are chosen together.
 
 A higher value chooses faster, and less exactly.
 """
 SINKS, WINDOW = 16, 240
-"""Number of the first and of the latest keys that the small model attends to; more cost more."""
+"""Numbers of the first and of the latest keys that the small model attends to; more cost more."""
 SHORT = 64
-"""The most uncached tokens that count as a decoding step; more of them are a prompt."""
+"""The most uncached tokens in a decoding step. If there are more, they are a prompt."""
 MOST = 256 << 20
 """The most bytes of attention weights that all requests of a step may ask for."""
 
@@ -46,7 +46,7 @@ def farthest(facts: ModelFacts, neighbours: int = 0) -> int:
 
 
 def check(facts: ModelFacts, prompt: int, keys: int) -> None:
-    """Raise InvalidInput unless ``keys`` can be chosen after a prompt of so many tokens."""
+    """Raise InvalidInput if ``keys`` cached keys cannot be chosen after a prompt this long."""
     fix = ""
     if not facts.gives_attention:
         fix = "this backend gives no attention weights: use one process"
@@ -57,16 +57,16 @@ def check(facts: ModelFacts, prompt: int, keys: int) -> None:
 
 
 def chosen(shares: NDArray[np.floating], keys: int, recent: int) -> tuple[NDArray[np.int32], int]:
-    """Return the early slots to keep, int32, ascending, and the slot from which on all are kept.
+    """Return the chosen early slots, int32, ascending, and the slot from which on all are used.
 
     Args:
         shares: float [n], the attention weight that each cached key got.
-        keys: number of slots to keep.
-        recent: number of latest slots that are kept in any case.
+        keys: number of slots to use.
+        recent: number of latest slots that are used in any case.
     """
     end = max(len(shares) - recent, 0) // CHUNK * CHUNK
     chunks = shares[:end].reshape(-1, CHUNK).sum(1)
-    chunks[:1] = np.inf  # Attention that finds nothing goes to the first keys (attention sinks).
+    chunks[:1] = np.inf  # The first keys are attention sinks.
     best = np.argsort(-chunks, kind="stable")[: max(keys - (len(shares) - end), 0) // CHUNK]
     slots = np.sort(best)[:, None] * CHUNK + np.arange(CHUNK)
     return slots.ravel().astype(np.int32), end
@@ -76,14 +76,14 @@ def chosen(shares: NDArray[np.floating], keys: int, recent: int) -> tuple[NDArra
 class TwoLevels(LevelRows):
     """The rows of one draft, which is a chain.
 
-    The small model guesses the tokens that the target with few keys will draft. One forward of the
-    target with few keys computes the row that is needed now, and the rows that are needed next if
-    the guesses are right. The guesses change only the number of forwards, never the rows.
+    The small model guesses the tokens that the target with few keys will draft. One forward pass of
+    the target with few keys computes the row that is needed now, and the rows that are needed next
+    if the guesses are right. The guesses change only the number of forwards, never the rows.
 
     Attributes:
         guesses: number of tokens that the small model guesses ahead.
         visible: cached slots of the target that its rows attend to; None means all.
-        noise: whether guesses may use the noise with which the target samples.
+        noise: True if guesses may use the random numbers with which the target samples.
         pace: number of forwards for each row that is needed, as a moving average over all drafts.
     """
 
@@ -130,9 +130,10 @@ class TwoLevels(LevelRows):
         return DraftRows(TARGET, *self._found[TARGET, path])
 
     def _run(self, rows: PathRows, path: Path, hidden: tuple[int, ...] = ()) -> Running:
-        """Run the missing rows of a path, from the root on, in one forward, and keep the results.
+        """Run the missing rows of a path in one forward, from the root on, and store the results.
 
-        These are the logits after each row and, if ``hidden`` is not empty, the last layer's state.
+        The results are the logits after each row and, if ``hidden`` is not empty, the last layer's
+        hidden state.
         """
         ends = (path[:end] for end in range(len(path) + 1))
         missing = [each for each in ends if (rows.model, each) not in self._found]
@@ -143,7 +144,7 @@ class TwoLevels(LevelRows):
                 self._found[rows.model, each] = reply.logits.select([row]), state
 
     def _guessed(self, path: Path) -> Generator[Forward, Reply, Path]:
-        """Return the tokens that the small model guesses after the path."""
+        """Return the tokens that the small model guesses after ``path``."""
         guessed: Path = ()
         # The deepest row's next token is not needed.
         count = min(self.guesses, self.depth - 1 - len(path))
@@ -166,20 +167,21 @@ class TwoLevels(LevelRows):
 class TriForce(ModelDrafter):
     """Three levels for long texts: a small model, the target with few keys, the target (Sun 2024).
 
-    Where a text is long, its keys and values cost more than the weights. The target therefore
-    drafts with its own weights, but attends only to chunks of 8 keys that matter, and to the latest
-    keys. A small model, which attends to the first 16 keys and the latest 240, can be ``guesses``
-    tokens ahead of that. By default there is no small model, and two levels.
+    In a long text, reading keys and values costs more than reading the weights. The target
+    therefore drafts with its own weights, but attends only to chosen chunks of 8 keys and to the
+    latest keys. A small model, which attends to the first 16 keys and the latest 240, can guess
+    ``guesses`` tokens ahead of the target's draft. By default there is no small model, and two
+    levels.
 
-    Drafts are tokens of the middle level, whatever the small model guessed, so every verifier stays
-    exact. In the published code the middle level draws from its whole row where it rejects a guess,
-    which is biased.
+    Draft tokens are sampled from the middle level, whatever the small model guessed, so every
+    verifier stays exact. In the published code the middle level draws from its whole distribution
+    where it rejects a guess, which is biased.
 
     The paper chooses chunks for each layer and head, by the mean of their keys times the prompt's
-    last query. Here all layers and heads attend to the same chunks: those that got most of the last
-    token's attention over all layers and heads. They are chosen anew every ``refresh`` tokens.
-    Where that would need more than 256 MB of weights in a step of all requests, the keys chosen
-    last stay.
+    last query. Here all layers and heads attend to the same chunks: the ones with the most
+    attention of the last token, summed over all layers and heads. They are chosen anew every
+    ``refresh`` tokens. If that would need more than 256 MB of attention weights in a step of all
+    requests, the last chosen keys stay.
 
     When: texts of many thousands of tokens, where verifying several rows costs little more than
     one. On two cores every row's attention costs its own time, so little is gained there.

@@ -1,1 +1,1 @@
-"""Schedules: loops that draft and verify at the same time."""
+"""Schedules: loops that run the draft model and the target at the same time."""

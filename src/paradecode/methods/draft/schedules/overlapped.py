@@ -18,23 +18,23 @@ from paradecode.methods.draft.verifiers import coupled
 from paradecode.methods.parts import choice, local_path, method, parameter
 
 Correction = tuple[int, int]
-"""A pair (r, c): the target accepts r tokens of the chain and then emits c."""
+"""A possible outcome (r, c): the target accepts r tokens of the chain and then emits token c."""
 
 
 @dataclass
 class ChainDraft:
-    """The chain that is drafted after the last committed token.
+    """The chain of tokens that is drafted after the last committed token.
 
-    Tokens of the chain that the draft model's cache lacks run in its next forward, like pending
-    committed tokens. These are the last token, and after a commit everything that is left of the
-    chain.
+    Tokens of the chain that the draft model's cache lacks run in its next forward pass, like
+    pending committed tokens. These tokens are the last one and, after a commit, all that is left of
+    the chain.
 
     Attributes:
         tokens, own: the chain's tokens in the target's ids and in the draft model's ids.
         said: for each token of the chain, the logits from which it was chosen.
-        ended: whether the draft model cannot continue the chain.
-        streams: float32 [S, hidden size], prompt tokens of the draft model; each forward drafts up
-            to S tokens more than one.
+        ended: True if the draft model cannot continue the chain.
+        streams: float32 [S, hidden size], prompt tokens of the draft model. With them each forward
+            drafts up to S + 1 tokens.
     """
 
     seq: TokenSequence
@@ -48,7 +48,7 @@ class ChainDraft:
         self._rows = PathRows(self.seq, DRAFT)
 
     def commit(self, verdict: Verdict) -> None:
-        """Commit a verdict; if the chain begins with its tokens, keep the rest of the chain."""
+        """Commit a verdict. If the chain begins with its tokens, the rest of the chain stays."""
         count = len(verdict.tokens)
         same = self.tokens[:count] == verdict.tokens
         behind = slice(count, None) if same else slice(0)
@@ -58,13 +58,13 @@ class ChainDraft:
 
     @property
     def fits(self) -> bool:
-        """Whether the draft model has room for the chain."""
+        """True if the draft model has room for the chain."""
         return self.seq.room_for(DRAFT) > len(self.tokens)
 
     def add(self, logits: Logits, before: Sequence[int] = ()) -> None:
-        """Append the likeliest next token to the chain, which ends where the target lacks it.
+        """Append the most probable next token to the chain; end the chain if the target lacks it.
 
-        ``before`` holds the tokens (target ids) between the last committed token and the chain.
+        ``before`` has the tokens (target ids) between the last committed token and the chain.
         """
         if self.ended:
             return
@@ -78,7 +78,7 @@ class ChainDraft:
             self.tokens.append(int(ids[0, 0]))
 
     def extend(self, count: int) -> Generator[Forward, Reply, None]:
-        """Draft until the chain has ``count`` tokens, or as many as there is room for."""
+        """Draft until the chain has ``count`` tokens, or until there is no more room."""
         count = min(count, self.seq.scratch)
         spare = self.seq.scratch - count  # Prompt rows leave the chain its slots.
         while not self.ended and len(self.tokens) < count and self.fits:
@@ -89,7 +89,7 @@ class ChainDraft:
                 self.add(reply.logits.select([row]))
 
     def guesses(self, width: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Return the draft model's candidates at each place of the chain.
+        """Return the draft model's candidates at each position of the chain.
 
         The target ids and their probabilities are [len(tokens), width], as in :func:`candidates`.
         """
@@ -106,7 +106,7 @@ class ChainDraft:
     ) -> Generator[Forward, Reply, list[ChainDraft]]:
         """Draft a chain of ``count`` tokens, or fewer if there is no room, after each correction.
 
-        All chains grow together, by as many tokens in each forward.
+        All chains grow together, by the same number of tokens in each forward pass.
         """
         found = [(ChainDraft(self.seq, self.streams), *each) for each in corrections]
         live, room = found, min(self.seq.scratch, self.seq.room_for(DRAFT))
@@ -133,7 +133,7 @@ class ChainDraft:
 
 
 def own_id(seq: TokenSequence, token: int) -> int | None:
-    """Return the draft model's id of a target token, or None if it is not one token there."""
+    """Return the draft model's id of a target token; None if there is no single such token."""
     vocabulary = seq.about(DRAFT).vocabulary
     if vocabulary is None:
         return token
@@ -153,8 +153,8 @@ def own_id(seq: TokenSequence, token: int) -> int | None:
 class Pearl:
     """Draft and target run at the same time, in two modes (Liu et al. 2024, arXiv 2408.11850).
 
-    *Pre-verify*: nothing is drafted yet. The target's forward judges the first token that the draft
-    model finds meanwhile.
+    *Pre-verify*: nothing is drafted yet. The target's forward pass judges the first token that the
+    draft model drafts meanwhile.
 
     *Post-verify*: the target judges a drafted block while the draft model drafts the tokens after
     it. If the whole block and the token after it were right, the tokens drafted meanwhile are the
@@ -193,15 +193,16 @@ class Pearl:
 class Mirror:
     """The draft model drafts ahead for every likely outcome (Bhendawade et al. 2025).
 
-    An early exit of the target announces, for each place of the block, which tokens it is likely to
-    put there. While the target runs its remaining layers, the draft model drafts a block after each
-    of these corrections. If the outcome is among them, the next block is there already.
+    An early exit of the target predicts, for each position of the block, the tokens that the target
+    will probably put there. While the target runs its remaining layers, the draft model drafts a
+    block after each of these corrections. If the outcome is one of them, the next block is already
+    drafted.
 
-    With ``streams`` the draft model drafts several tokens in each forward (speculative streaming):
-    rows of trained embeddings after a token guess the tokens further on. In the paper the streams
-    enter before the last layers, and are trained together with the draft model. Here they are PPD's
-    prompt tokens, which enter before the first layer, and ``paradecode train head ppd --model
-    DRAFT`` trains them alone.
+    With ``streams`` the draft model drafts several tokens in each forward pass (speculative
+    streaming): rows of trained embeddings after a token guess the tokens further on. In the paper
+    the streams enter before the last layers, and are trained together with the draft model. Here
+    they are PPD's prompt tokens, which enter before the first layer, and
+    ``paradecode train head ppd --model DRAFT`` trains them alone.
 
     When: as ``pearl``, and the draft model runs many rows in little more time than one.
     """
@@ -232,7 +233,7 @@ class Mirror:
     def _announced(
         self, seq: TokenSequence, draft: ChainDraft, tree: TokenTree
     ) -> Generator[Forward, Reply, tuple[Forward, list[Correction]]]:
-        """Return the verification, or what is left of it, and the outcomes to prepare for."""
+        """Return the verification, without layers that have run, and the likely outcomes."""
         whole, block = Forward(seq.pending, tree=tree), tree.tokens.tolist()
         if not block or self.candidates == 0 or not draft.fits:
             return whole, []

@@ -1,4 +1,4 @@
-"""Verifiers decide which draft tokens stay and which token follows them."""
+"""Verifiers decide which draft tokens are accepted and which token follows them."""
 
 from __future__ import annotations
 

@@ -15,14 +15,16 @@ from paradecode.methods.parts import declare
 
 
 class Verifier:
-    """Decides which draft tokens stay and which token follows them; a dataclass with settings.
+    """Base class of verifiers, which accept draft tokens and choose the token after them.
+
+    A verifier is a dataclass with settings.
 
     Attributes:
-        modes: the sampling modes of trees whose q the rule uses; it is made for the first. For
-            other modes it falls back to a rule that is exact for them. Empty if it ignores how a
-            tree was made.
-        shares_noise: whether drafts may use the noise with which the target samples.
-        multi_step: whether a backend that makes several steps at once verifies by this rule.
+        modes: the sampling modes of trees whose distribution q the verifier uses, its preferred
+            mode first. For other modes it falls back to a rule that is exact for them. Empty if it
+            does not matter how a tree was made.
+        shares_noise: True if drafts may use the random numbers with which the target samples.
+        multi_step: True if a backend that makes several steps at once verifies by this rule.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = ()
@@ -31,13 +33,13 @@ class Verifier:
 
     @property
     def reads_draws(self) -> bool:
-        """Whether the rule tests p against the distribution q that nodes were sampled from."""
+        """True if the rule tests p against the distribution q from which nodes were sampled."""
         return bool(self.modes)
 
     def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
         """Return the verdict on a tree.
 
-        Row 0 of the reply follows the last committed token, and row i + 1 follows node i.
+        Row 0 of the reply's logits follows the last committed token, and row i + 1 follows node i.
         """
         raise NotImplementedError
 
@@ -47,8 +49,8 @@ class Verifier:
 class Coupled(Verifier):
     """Accept the tokens of plain decoding, at any temperature.
 
-    The token after each accepted node is argmax(log p + noise of that position), or the bare argmax
-    at temperature 0. A child is accepted when it carries that token. The output is the plain
+    The token after each accepted node is argmax(log p + random numbers of that position), or the
+    bare argmax at temperature 0. A child is accepted if it has that token. The output is the plain
     output, token by token, at any temperature. At temperature 0 this is greedy verification (Stern
     et al. 2018, arXiv 1811.03115, over trees).
     """

@@ -1,8 +1,8 @@
-"""The base classes of sampling verifiers, and how the engine runs their rules.
+"""The base classes of sampling verifiers, and the functions that run their acceptance rules.
 
-A rule is a pure function of the target's rows, the tree and a source of randomness. The engine's
-source is counter-based noise. A test may pass a source that takes every branch in turn, and so
-compute the exact distribution of the output.
+A rule is a pure function of the target's distributions, the tree and a source of random numbers.
+The engine's random numbers depend only on seed and position. A test may pass a source that takes
+every branch in turn, and so compute the exact distribution of the output.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from paradecode.methods.parts import declare, parameter
 
 Row = NDArray[np.float64]
 Rows = Callable[[int], Row]
-"""Function from a node (or ``ROOT``) to p: float64 [V], the distribution of the next token."""
+"""Function from a node (or ``ROOT``) to p, the next-token distribution after it: float64 [V]."""
 
 sampling = partial(declare, "verifier", guarantee="distribution")
-"""Declare a verifier whose outputs have the distribution of plain sampling."""
+"""Declare a verifier whose outputs have the same distribution as plain sampling."""
 
 NOTHING = 1e-12
-"""The least mass of a residual; a smaller mass is a rounding error, and p is kept unchanged."""
+"""The least mass of a residual. A smaller mass is a rounding error, and p is used unchanged."""
 
 
 class Chance(Protocol):
-    """Interface: the source of a rule's randomness; each call is a new draw."""
+    """Interface: the source of a rule's random numbers; each call draws a new one."""
 
     def accept(self, p: float, q: float = 1.0) -> bool:
         """Return True with probability min(1, p / q)."""
@@ -43,7 +43,7 @@ class Chance(Protocol):
 
 
 Accepted = tuple[list[int], int]
-"""The nodes of the accepted path, from the root's child on, and the token that follows them."""
+"""The accepted nodes from the root's child on, and the token that follows them."""
 Rule = Callable[[Rows, TokenTree, Chance], Accepted]
 
 
@@ -63,10 +63,10 @@ def without(q: Row, token: int) -> Row:
 
 
 def proposal(drawn: Drawn, node: int, tree: TokenTree, vocabulary: int) -> Row:
-    """Return the distribution q of a node's children.
+    """Return the distribution q from which a node's children were drawn.
 
     Raises:
-        DecoderError: if q cannot give the node's children.
+        DecoderError: if q cannot have given the node's children.
     """
     q = drawn.row(vocabulary)
     tokens = tree.tokens[tree.children(node)].tolist()
@@ -80,8 +80,8 @@ def proposal(drawn: Drawn, node: int, tree: TokenTree, vocabulary: int) -> Row:
 def run(rule: Rule, p: Rows, tree: TokenTree, chance: Chance) -> tuple[list[int], list[int]]:
     """Apply a rule; return the tokens to append, and the node (or ``ROOT``) that each follows.
 
-    A rule's last token may happen to be a node of the tree. That node's row is there, so the rule
-    goes on from it.
+    A rule's last token may happen to be a node of the tree. The distribution after that node is
+    known, so another token is drawn from it.
     """
     path, token = rule(p, tree, chance)
     tokens = [*tree.tokens[path].tolist(), token]
@@ -96,7 +96,7 @@ def run(rule: Rule, p: Rows, tree: TokenTree, chance: Chance) -> tuple[list[int]
 
 
 class Noise:
-    """The engine's source of randomness: its n-th draw depends only on seed and position."""
+    """The engine's source of random numbers. Its n-th draw depends only on seed and position."""
 
     def __init__(self, base: int) -> None:
         self._base, self._draws = base, 0
@@ -118,10 +118,10 @@ class Noise:
 
 
 class SamplingVerifier(Verifier):
-    """Applies a rule with the request's noise; at temperature 0 it verifies greedily."""
+    """Applies a rule with the request's random numbers; at temperature 0 it verifies greedily."""
 
     def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
-        """Accept nodes and draw the token after them; pure except for ``chance``."""
+        """Accept nodes and draw the token after them; a pure function except for ``chance``."""
         raise NotImplementedError
 
     def __call__(self, seq: TokenSequence, tree: TokenTree, reply: Reply) -> Verdict:
@@ -146,8 +146,8 @@ class SamplingVerifier(Verifier):
 
         chance = Noise(sampler.noise_key(0, Purpose.ACCEPT))
         tokens, after = run(self.rule, p, tree, chance)
-        # Tokens drawn after such an end are dropped. Tokens before it keep their distribution,
-        # whatever p is there.
+        # Tokens drawn after such an end are dropped. This does not change the distribution of the
+        # tokens before it.
         count = next((place for place, node in enumerate(after) if node in ends), len(after))
         return Verdict(tokens[:count], [node + 1 for node in after[:count]], logits)
 
@@ -156,7 +156,7 @@ class TopDown(SamplingVerifier):
     """A verifier that decides from the root on, one node at a time."""
 
     def level(self, p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
-        """Return the child to go on from and its token, or None and the last token."""
+        """Return the accepted child and its token, or None and the last token."""
         raise NotImplementedError
 
     def rule(self, p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
@@ -171,7 +171,7 @@ class TopDown(SamplingVerifier):
         return path, chance.draw(p(node))
 
 
-# Typical acceptance: tokens that the target finds plausible stay.
+# Typical acceptance: tokens that are plausible under the target are accepted.
 
 
 @declare(
@@ -185,9 +185,9 @@ class TopDown(SamplingVerifier):
 class Typical(SamplingVerifier):
     """Accept what the target finds plausible for its entropy; changes the output's distribution.
 
-    A token is accepted when p > min(epsilon, delta * exp(-entropy of p)) (Cai et al. 2024). The
-    longest accepted path wins; among equally long paths the likeliest wins. The token after it is
-    drawn from p.
+    A token is accepted if p > min(epsilon, delta * exp(-entropy of p)) (Cai et al. 2024). The
+    longest accepted path is taken; among equally long paths the most probable one. The token after
+    it is drawn from p.
     """
 
     epsilon: float = parameter(0.09, 0.0, 1.0, "a token more probable than this is accepted")
@@ -206,6 +206,6 @@ class Typical(SamplingVerifier):
         return tree.path(best[2]), chance.draw(p(best[2]))
 
     def threshold(self, p: Row) -> float:
-        """Return the probability that a token must exceed."""
+        """Return the probability that a token must exceed to be accepted."""
         entropy = -float((p * np.log(p + 1e-5)).sum())
         return min(self.epsilon, self.delta * float(np.exp(-entropy)))

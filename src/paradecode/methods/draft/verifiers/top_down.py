@@ -24,8 +24,9 @@ def one_by_one(
 ) -> tuple[int | None, int]:
     """Test a node's first ``most`` children (all by default) in drawing order.
 
-    After a rejection, p becomes the part of p that q did not cover. If children were drawn without
-    replacement, q is restricted to the tokens that were not drawn yet.
+    After a rejection, p becomes the residual norm((p - q)+). If children were drawn without
+    replacement, q is restricted to the tokens that were not drawn yet. Return the accepted child
+    and its token, or None and a token drawn from the last residual.
     """
     drawn = tree.drawn.get(node)
     if drawn is None:
@@ -42,7 +43,7 @@ def one_by_one(
 
 
 def _one_hot(p: Row, node: int, tree: TokenTree, chance: Chance) -> tuple[int | None, int]:
-    """Test children that a rule chose: accept each with what is left of p for it.
+    """Test children that were not sampled: accept each with the remaining p of its token.
 
     This is exact for any tree.
     """
@@ -64,8 +65,8 @@ class Rejection(TopDown):
     """Test one draft token at each depth with p / q (also Chen et al. 2023, arXiv 2302.01318).
 
     Accept the token with probability min(1, p / q), or else emit a token of norm((p - q)+). Only
-    the first of several drawn siblings is tested. Children that a rule chose are all tested, with a
-    one-hot q.
+    the first of several sampled siblings is tested. Children that were not sampled are all tested,
+    with a one-hot q.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.SWOR, Mode.IID)
@@ -78,8 +79,9 @@ class Rejection(TopDown):
 class SpecInfer(TopDown):
     """Test siblings one after another, each against what the earlier ones left of p.
 
-    The multi-path rule of Miao et al. 2023, for children drawn with replacement. For children drawn
-    without replacement this is ``rsd``. Children that a rule chose are tested with a one-hot q.
+    This is the multi-path rule of Miao et al. 2023, for children drawn with replacement. For
+    children drawn without replacement it is the same as ``rsd``. Children that were not sampled are
+    tested with a one-hot q.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = (Mode.IID, Mode.SWOR)
@@ -116,9 +118,9 @@ class NaiveSampling(TopDown):
 # SpecTr's sequential selection among k drafts.
 
 HALVINGS = 24
-"""Number of times that the interval which holds rho is halved.
+"""Number of halvings of the interval that contains rho.
 
-A rho that is a little too large is exact as well.
+The result may be a little larger than the best rho, which is exact as well.
 """
 
 
@@ -127,9 +129,9 @@ class SpecTr(TopDown):
     """Test k draws with replacement by approximate optimal transport (Sun et al. 2023).
 
     K-SEQ: accept a draw with probability min(1, p / (rho q)), where rho is the smallest value that
-    keeps the output's distribution. With beta = sum min(p / rho, q), a draw is accepted with
-    probability beta, and one of k draws with 1 - (1 - beta)^k. The residual is what p has left
-    without the accepted mass.
+    preserves the output's distribution. With beta = sum min(p / rho, q), a draw is accepted with
+    probability beta, and one of k draws with 1 - (1 - beta)^k. The residual is p without the
+    accepted mass.
 
     Children that were not drawn with replacement are verified as ``rsd`` does.
     """

@@ -25,10 +25,11 @@ def verify_block(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
     """Accept the longest prefix of a chain that passes its test (Sun et al. 2024, 2403.10444).
 
     A prefix of weight w_i = min(1, w_(i-1) p / q) passes with probability h_i = S_i / (S_i + 1 -
-    w_i), where S_i is the mass of (w_i p - q)+ at its end. The whole chain passes with its weight.
-    Every prefix has its own test, so a likely token may make good for an unlikely one before it.
+    w_i), where S_i is the mass of (w_i p - q)+ at its end. The whole chain passes with probability
+    equal to its weight. Every prefix has its own test, so a probable token may compensate for an
+    improbable one before it.
 
-    Trees that are no chains are verified by :func:`verify_traversal`, which does the same on
+    Trees that are not chains are verified by :func:`verify_traversal`, which does the same on
     chains.
     """
     if not tree.is_chain or any(drawn.order for drawn in tree.drawn.values()):
@@ -53,9 +54,9 @@ def verify_block(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
 def verify_traversal(p: Rows, tree: TokenTree, chance: Chance) -> Accepted:
     """Test leaves first, each with the weight of its path (Weng et al. 2025, arXiv 2505.12398).
 
-    A leaf that fails is deleted, and its parent's p, q and weight become what the failure leaves of
-    them. Then the next leaf along the first remaining children is tested. Prefixes that a top-down
-    rule would have rejected by then can still be accepted.
+    A leaf that fails is deleted, and p, q and the weight of its parent become what remains after
+    the failure. Then the next leaf along the first remaining children is tested. Prefixes that a
+    top-down rule would have rejected by then can still be accepted.
     """
     children, origin = _copies(tree)
     weight: dict[int, float] = {ROOT: 1.0}
@@ -108,7 +109,7 @@ def _pass(mass: float, weight: float) -> tuple[float, float]:
 
 
 def _chance_of(tree: TokenTree, node: int, token: int) -> float:
-    """Return the probability q of a node's first child; 1 if a rule has chosen the child."""
+    """Return the probability q of a node's first child; 1 if the child was not sampled."""
     drawn = tree.drawn.get(node)
     if drawn is None:
         return 1.0
@@ -119,10 +120,7 @@ def _chance_of(tree: TokenTree, node: int, token: int) -> float:
 
 
 def _proposal(tree: TokenTree, node: int, token: int, vocabulary: int) -> Row:
-    """Return the distribution q of a node's children; one-hot if a rule has chosen them.
-
-    The one-hot distribution is at ``token``.
-    """
+    """Return the distribution q of a node's children; one-hot if they were not sampled."""
     drawn = tree.drawn.get(node)
     if drawn is not None:
         return proposal(drawn, node, tree, vocabulary)
@@ -132,9 +130,10 @@ def _proposal(tree: TokenTree, node: int, token: int, vocabulary: int) -> Row:
 
 
 def _copies(tree: TokenTree) -> tuple[dict[int, list[int]], dict[int, int]]:
-    """Return the children of each node, and the tree's node that each of the nodes stands for.
+    """Return the children of each node, and the tree's own node for each of these nodes.
 
-    Equal draws that share a node are separated: the first has the node's children, the others none.
+    Equal draws that share a node become separate nodes. The first of them has the node's children,
+    the others have none.
     """
     origin = {node: node for node in range(ROOT, len(tree))}
     children: dict[int, list[int]] = {}

@@ -44,7 +44,7 @@ WARM_UP_TOKENS = 16
 
 @dataclass(frozen=True)
 class GenerationPlan:
-    """What the suite measures.
+    """The settings of the suite's measurement.
 
     Attributes:
         decoders: specs of methods; if empty, a few methods of the model's family. Plain decoding is

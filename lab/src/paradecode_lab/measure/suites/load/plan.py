@@ -68,7 +68,7 @@ class OfferedLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadPlan:
-    """What a load run measures. Every endpoint gets the same requests in the same order.
+    """The settings of a load run. Every endpoint gets the same requests in the same order.
 
     Attributes:
         endpoints: the servers; all are compared with the first one.

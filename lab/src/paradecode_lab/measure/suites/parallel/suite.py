@@ -41,7 +41,7 @@ It is 32 for short lists, as in ParallelBench.
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """What the suite measures.
+    """The settings of the suite's measurement.
 
     Attributes:
         methods: specs of methods; if empty, the default methods. The reference is always the first.

@@ -45,7 +45,7 @@ class BatchCost:
 
 @dataclass(frozen=True)
 class MethodRecords:
-    """What one method did: its records by item, and the costs of its batches."""
+    """The records of one method by item, and the costs of its batches."""
 
     answers: dict[str, Record] = field(default_factory=dict)
     costs: dict[Batch, BatchCost] = field(default_factory=dict)
