@@ -72,14 +72,18 @@ def test_nothing_is_certified_of_plain_decoding_that_is_not_steady() -> None:
 ])  # fmt: skip
 def test_where_the_number_of_drafts_is_from(counts: str, source: str) -> None:
     found = certified(ScriptedServer(0, counts=counts))
-    drafts = found.tokens[0].drafts
-    assert drafts is not None
-    assert (drafts.source, drafts.any, found.verdict) == (source, True, "pass")
-    assert drafts.drafted == (None if counts == "chunks" else 6)
+    drafted = None if counts == "chunks" else 6
+    assert found.verdict == "pass"
+    for way in found.tokens:
+        assert way.drafts is not None
+        assert (way.drafts.source, way.drafts.any, way.drafts.drafted) == (source, True, drafted)
 
 
-def test_without_known_drafts_there_is_no_certificate() -> None:
-    found = certified(ScriptedServer(0, counts=""), ServerPlan(8))
+@pytest.mark.parametrize(("counts", "drafts"), [("", 1), ("timings", 0)])
+def test_without_known_drafts_there_is_no_certificate(counts: str, drafts: int) -> None:
+    server = ScriptedServer(0, counts=counts)
+    sides = Side("plain", server), Side("speculative", server, body={"drafts": drafts})
+    found = certify_server(*sides, TEXTS, ServerPlan(8))
     assert found.verdict == "none"
     assert "drafted" in found.missing[0]
     assert found.law == []

@@ -23,6 +23,7 @@ from tools.pages.first_use_page import main as write_first_uses
 from tools.pages.method_page import markdown, method_page
 from tools.pages.methods_page import committed, method_pages, overview
 from tools.pages.perplexity_page import main as write_formats
+from tools.pages.servers_page import main as write_servers
 from tools.pages.sources import MARKS, completed, named
 from tools.structure import ALLOWED
 
@@ -98,6 +99,8 @@ def test_benchmarks_page(file, baseline, mark, tmp_path, monkeypatch):
     ("benchmarks", "core", write_core, ("core", "start")),
     ("serve", "attacks", write_attacks, ("serve_attacks",)),
     ("models", "families", write_families, ()),
+    ("benchmarks", "servers", write_servers,
+     ("server_paradecode", "server_llama_ngram", "server_llama_draft")),
 ])  # fmt: skip
 def test_a_table_is_that_of_its_results(page, mark, write, sources, tmp_path):
     committed, empty = emptied(f"docs/{page}.md", mark)
