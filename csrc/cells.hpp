@@ -106,8 +106,8 @@ inline void scan(const CellStep& step) {
     for (int n = 0; n < step.numbers; ++n) {
       const int at = n * step.state_stride + i;
       const Simd::F fall = exp_lanes(Simd::mul(d, Simd::load(step.decay + at)));
-      const Simd::F h = Simd::fma(fall, Simd::load(step.before + at),
-                                  Simd::mul(more, Simd::all(step.keys[n])));
+      const Simd::F h =
+          Simd::fma(fall, Simd::load(step.before + at), Simd::mul(more, Simd::all(step.keys[n])));
       Simd::store(step.after + at, h);
       y = Simd::fma(h, Simd::all(step.queries[n]), y);
     }

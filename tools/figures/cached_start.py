@@ -50,7 +50,7 @@ COLUMNS: tuple[Column[Row], ...] = (
 def hybrid_of(config: ModelConfig, weights: Weights) -> tuple[ModelConfig, Weights]:
     """Return a model whose even layers have random heads in place of attention."""
     stack = tuple(
-        layer if index % 2 else replace(layer, parts=(HEADS, *layer.parts[1:]))
+        layer if index % 2 else replace(layer, order=(HEADS, *layer.order[1:]))
         for index, layer in enumerate(config.stack)
     )
     made = replace(config, name="hybrid", stack=stack)

@@ -271,8 +271,8 @@ class Layer:
             if "shared" in (first.norm, *[one.norm for one in others if not normed]):
                 fix = "only parts beside an attention with a norm before it share that"
                 raise InvalidModel("norm", "shared", fix)
-        order = tuple(group if len(group) > 1 else group[0] for group in self.groups)
-        object.__setattr__(self, "order", order)
+        plain = tuple(group if len(group) > 1 else group[0] for group in self.groups)
+        object.__setattr__(self, "order", plain)
 
     @cached_property
     def groups(self) -> tuple[tuple[Part, ...], ...]:
