@@ -207,8 +207,8 @@ def test_what_cannot_be_computed_is_refused(tmp_path):
     config, weights = tiny_checkpoint("llama")
     plain = {name: tensor.float32() for name, tensor in weights.items()}
     path = tmp_path / "m.gguf"
-    write_gguf(path, replace(config, architecture="mamba"), plain)
-    with pytest.raises(InvalidModel, match=r"mamba.*qwen2"):
+    write_gguf(path, replace(config, architecture="rwkv7"), plain)
+    with pytest.raises(InvalidModel, match=r"rwkv7.*qwen2"):
         read_gguf(path)
     norms = {f"layers.{n}.{part}_norm": np.ones(16, np.float32) for n in (0, 1) for part in "qk"}
     write_gguf(path, config, plain | norms)

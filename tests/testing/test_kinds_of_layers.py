@@ -140,7 +140,7 @@ def test_the_models_have_these_layers() -> None:
 @pytest.mark.parametrize("layers", LAYERS)
 def test_drafts_are_accepted_and_rejected(layers: str) -> None:
     """Texts are greedy and sampled; the run compares every token with plain decoding."""
-    bench, counts = Bench(Kind(layers), exact_backends), []
+    bench, counts = Bench(Kind(layers), native_backends), []
     for name in FEW[: 3 if model(layers)[0].keeps_states else None]:
         for sequence in repetitive(Run("repetitive-texts", subject(name), bench)):
             counts.append((sequence.stats.drafted, sequence.stats.accepted))
