@@ -25,6 +25,7 @@ def load(settings: Settings) -> Answer:
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
         params: Settings = {
             "max_tokens": asked["max_tokens"],
+            "temperature": settings.get("temperature", 0.0),
             "seed": 0,  # Some methods draw noise at temperature 0 as well.
             "ignore_eos": True,  # The stop tokens are given, the same for every engine.
             "stop_token_ids": asked["stop_token_ids"],

@@ -1,18 +1,19 @@
-"""Measures plain decoding of random hybrids beside llama.cpp on the same files.
+"""Measures plain decoding beside llama.cpp, and ik_llama.cpp if it is there, on the same files.
 
-    python -m tools.figures.hybrid_shapes [--shapes NAME ...] [--rounds 5] [--context 64]
-        [--tokens 64] [--out FILE.json]
+    python -m tools.figures.plain_speeds [--model FILE.gguf] [--shapes NAME ...] [--rounds 5]
+        [--context 64] [--tokens 64] [--out FILE.json]
 
-The files have the shapes of published models, random blocks of Q4_0, and an embedding of Q8_0,
-which is the LM head, too. They say how fast a shape is, and nothing about texts. The engines take
-turns, and the one that waits is stopped.
+``IK_LLAMA_CPP`` may name a checkout of ik_llama.cpp, as for ``make bench``. Without ``--model`` the
+files are random: they have the shapes of published models, random blocks of Q4_0, and an embedding
+of Q8_0, which is the LM head, too. They say how fast a shape is, and nothing about texts. The
+engines take turns, and the one that waits is stopped. Only this engine also samples.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,10 +22,13 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFWriter
 from numpy.typing import NDArray
 
+from paradecode.models.catalogue import open_model
 from paradecode.models.text_stream import byte_characters
 from paradecode_lab.measure.machine import usable_cores
+from tools.figures.perplexity import text_ids
+from tools.peers.environments import IK_LLAMA_CPP, install
 from tools.peers.process import Worker
-from tools.script import Columns, options, save, show, stamped
+from tools.script import OUT, Columns, options, save, show, stamped
 
 Q4, Q8 = GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q8_0
 SECONDS = 600.0
@@ -52,8 +56,9 @@ SHAPES: dict[str, tuple[str, int, dict[str, Any]]] = {
 }  # fmt: skip
 """Name -> architecture, number of tokens, and the facts of the file."""
 COLUMNS: Columns = {
-    "shape": "{name}", "MB": "{megabytes:.0f}", "tokens/s": "{ours:.1f}",
-    "llama.cpp": "{theirs:.1f}", "ratio": "{ratio:.2f}x",
+    "model": "{name}", "MB": "{megabytes:.0f}", "tokens/s": "{ours:.1f}",
+    "sampled": "{sampled:.1f}", "llama.cpp": "{llama_cpp:.1f}",
+    "ratio": "{ours_over_llama_cpp:.2f}x",
 }  # fmt: skip
 
 
@@ -160,51 +165,82 @@ def write_delta(file: RandomFile, at: str, facts: dict[str, Any]) -> None:
     file.ones(f"{at}ssm_norm", inner // heads)
 
 
-def turns(
-    path: Path, vocabulary: int, context: int, tokens: int, rounds: int
-) -> Iterator[tuple[float, float]]:
-    """Yield tokens a second of both engines, after one answer of each that is not measured."""
-    found: list[Worker] = []
-    python, room = Path(sys.executable), context + tokens + 64
-    settings = {"model": str(path), "context": room, "threads": usable_cores()}
-    for script, own in (
-        ("paradecode_worker.py", {"decoder": "greedy", "backend": "native"}),
-        ("xllamacpp_worker.py", {}),
-    ):
-        worker = Worker(python, script, path.with_suffix(f".{len(found)}.log"), {})
-        worker.ask({"load": settings | own}, SECONDS)
-        found.append(worker)
-    random = np.random.default_rng(1)
-    for number in range(rounds + 1):
-        prompt = random.integers(3, vocabulary, context).tolist()
+Prompts = list[list[int]]
+
+
+def prompts_of(model: str, count: int, context: int) -> Prompts:
+    """Return pieces of the default text in a model's tokens."""
+    ids = text_ids(open_model(model), None, count * context)
+    return [ids[begin : begin + context] for begin in range(0, count * context, context)]
+
+
+def engines_of() -> dict[str, tuple[Path, str, dict[str, Any]]]:
+    """Return name -> (Python, worker, settings) of the engines that are installed."""
+    own = Path(sys.executable)
+    plain = {"decoder": "greedy", "backend": "native"}
+    found: dict[str, tuple[Path, str, dict[str, Any]]] = {
+        "ours": (own, "paradecode_worker.py", plain),
+        "sampled": (own, "paradecode_worker.py", plain | {"temperature": 0.8}),
+        "llama_cpp": (own, "xllamacpp_worker.py", {}),
+    }
+    if os.environ.get(IK_LLAMA_CPP.checkout):
+        python = install(IK_LLAMA_CPP, OUT)
+        found["ik_llama_cpp"] = (python, "ik_llama_cpp_worker.py", {"repack": 1, "batch": 512})
+    return found
+
+
+def measured(path: Path, prompts: Prompts, tokens: int) -> dict[str, Any]:
+    """Return the tokens a second of all engines, behind one answer of each that is not measured."""
+    workers: dict[str, Worker] = {}
+    room = len(prompts[0]) + tokens + 64
+    base = {"model": str(path), "context": room, "threads": usable_cores()}
+    for name, (python, script, own) in engines_of().items():
+        workers[name] = Worker(python, script, OUT / "logs" / f"{name}.log", {})
+        workers[name].ask({"load": base | own}, SECONDS)
+    speeds: dict[str, list[float]] = {name: [] for name in workers}
+    for prompt in prompts:
         asked = {"prompt_token_ids": prompt, "max_tokens": tokens, "stop_token_ids": []}
-        speeds = []
-        for worker in found:
+        for name, worker in workers.items():
             said = worker.ask({**asked, "tenant": ""}, SECONDS)
             made = len(said["token_ids"]) - said["first_tokens"]
-            speeds.append(made / said["decode_seconds"])
-        if number:
-            yield speeds[0], speeds[1]
-    for worker in found:
+            speeds[name].append(made / said["decode_seconds"])
+    for worker in workers.values():
         worker.kill()
+    speeds = {name: own[1:] for name, own in speeds.items()}
+    others = [name for name in speeds if name.endswith("cpp")]
+    ratios = {
+        f"{mine}_over_{other}": median(
+            a / b for a, b in zip(speeds[mine], speeds[other], strict=True)
+        )
+        for mine in ("ours", "sampled") for other in others
+    }  # fmt: skip
+    return {"megabytes": path.stat().st_size / 1e6, "rounds": len(prompts) - 1,
+            **{name: median(own) for name, own in speeds.items()}, **ratios}  # fmt: skip
 
 
 def main() -> None:
     parser = options(__doc__, rounds=5, context=64, tokens=64)
+    parser.add_argument("--model")
     parser.add_argument("--shapes", nargs="+", choices=[*SHAPES], default=[*SHAPES])
     given = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for name in given.shapes:
+    count, rows = given.rounds + 1, list[dict[str, Any]]()
+    if given.model:
+        prompts = prompts_of(given.model, count, given.context)
+        rows.append({"name": Path(given.model).name,
+                     **measured(Path(given.model), prompts, given.tokens)})  # fmt: skip
+    for name in [] if given.model else given.shapes:
+        random = np.random.default_rng(1)
+        prompts = random.integers(3, SHAPES[name][1], (count, given.context)).tolist()
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "model.gguf"
             write(path, name)
-            pairs = list(turns(path, SHAPES[name][1], given.context, given.tokens, given.rounds))
-            rows.append({
-                "name": name, "megabytes": path.stat().st_size / 1e6,
-                "ours": median(a for a, _ in pairs), "theirs": median(b for _, b in pairs),
-                "ratio": median(a / b for a, b in pairs),
-            })  # fmt: skip
-    show(rows, COLUMNS)
+            rows.append({"name": name, **measured(path, prompts, given.tokens)})
+    columns = dict(COLUMNS)
+    if "ik_llama_cpp" in rows[0]:
+        columns |= {"ik_llama.cpp": "{ik_llama_cpp:.1f}",
+                    "over it": "{ours_over_ik_llama_cpp:.2f}x",
+                    "sampled over it": "{sampled_over_ik_llama_cpp:.2f}x"}  # fmt: skip
+    show(rows, columns)
     save(stamped(context=given.context, tokens=given.tokens, rounds=given.rounds, ways=rows),
          given.out)  # fmt: skip
 
