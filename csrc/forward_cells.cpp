@@ -46,15 +46,13 @@ void Forward::step(Member& member, int layer, int number, Turn turn) {
     const Activation gate = scans ? Activation::Silu : Activation::GeluTanh;
     member.phase(rows, [&](int row) {
       float* made = recalled_ + row * recall_stride_;
-      std::copy_n(made, kind.mixed(),
-                  made_records_ + row * record_stride_ + kind.inputs_at());
+      std::copy_n(made, kind.mixed(), made_records_ + row * record_stride_ + kind.inputs_at());
       kernels_.activate[static_cast<int>(gate)](made + at.z, nullptr, kind.units());
     });
     member.phase(rows, [&](int row) {
       float* made = recalled_ + row * recall_stride_;
       convolve_row(part, kind, w, row, made);
-      if (scans)
-        kernels_.activate[static_cast<int>(Activation::Silu)](made, nullptr, kind.units());
+      if (scans) kernels_.activate[static_cast<int>(Activation::Silu)](made, nullptr, kind.units());
     });
   }
   if (scans) project_steps(member, kind, w, at);
@@ -108,8 +106,7 @@ void Forward::norm_inner(float* values, const float* gain, int size) const {
   float squares = 0;
   const float* others = values;
   kernels_.dots(values, &others, 1, size, &squares);
-  const float scale =
-      1.0F / std::sqrt(squares / static_cast<float>(size) + shape_.norm_epsilon);
+  const float scale = 1.0F / std::sqrt(squares / static_cast<float>(size) + shape_.norm_epsilon);
   for (int i = 0; i < size; ++i) values[i] = values[i] * scale * gain[i];
 }
 

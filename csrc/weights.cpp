@@ -185,8 +185,7 @@ void ModelWeights::add_cell(const std::string& prefix, const StateShape& kind, S
   if (scans) {
     const char* const norms[] = {"dt_norm", "b_norm", "c_norm"};
     const int sizes[] = {kind.decay_rank, kind.key_dim, kind.key_dim};
-    for (int i = 0; kind.inner_norm && i < 3; ++i)
-      add(own + norms[i], w.inner_norms[i], sizes[i]);
+    for (int i = 0; kind.inner_norm && i < 3; ++i) add(own + norms[i], w.inner_norms[i], sizes[i]);
     add(own + "inner", w.b, kind.decay_rank + 2 * kind.key_dim, units);
     add(own + "dt", w.a, units, kind.decay_rank);
     add(own + "dt.bias", w.dt_bias, units);

@@ -129,8 +129,7 @@ class ModelWeights {
     bool squares = false;  // of `unit` rows each, which are stored by columns
     int target(int at) const {
       if (unit == 0) return at;
-      if (squares)
-        at = at / (unit * unit) * (unit * unit) + at % unit * unit + at / unit % unit;
+      if (squares) at = at / (unit * unit) * (unit * unit) + at % unit * unit + at / unit % unit;
       return at / unit * padded + at % unit;
     }
   };
