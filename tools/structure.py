@@ -139,7 +139,7 @@ BUDGETS = {
     "lab.training": 6540,
     "lab": 0,
     "lab.commands": 2070,
-    "tools": 8030,
+    "tools": 8060,
     "tests": 53200,
     "examples": 40,
     "plugins": 60,
