@@ -70,8 +70,7 @@ class Door:
     def enter(self, visitor: Visitor) -> bool:
         """Let a connection in. Return False if the server is full and works on all connections."""
         if len(self._inside) >= self._most:
-            most = max(self._waiting.values(), key=len, default={})
-            idle = next(iter(most), None)
+            idle = self.longest_idle()
             if idle is None:
                 return False
             self.leave(idle)
@@ -79,6 +78,12 @@ class Door:
         self._inside.add(visitor)
         self.wait(visitor)
         return True
+
+    def longest_idle(self) -> Visitor | None:
+        """Return who leaves for the next connection, if no place is free; otherwise None."""
+        if len(self._inside) < self._most:
+            return None
+        return next(iter(max(self._waiting.values(), key=len, default={})), None)
 
     def leave(self, visitor: Visitor) -> None:
         self.work(visitor)

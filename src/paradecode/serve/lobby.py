@@ -22,6 +22,12 @@ LINGER = 1.0
 RETRY = 1.0
 """Seconds until the server accepts again after the system had no descriptor or memory left."""
 
+YOUNG = 0.1
+"""Seconds that a silent connection has for its request before it gives its place to a new one.
+
+New connections wait meanwhile, so a higher number delays whoever comes behind a crowd.
+"""
+
 PIECE = 1 << 14
 FULL = "the server has all the connections it may have"
 
@@ -65,17 +71,24 @@ class Lobby:
         if self._open:
             self.loop.add_reader(self._listener, self._accept)
 
+    def _pause(self, seconds: float) -> None:
+        self.loop.remove_reader(self._listener)
+        self.loop.call_later(seconds, self._start)
+
     def _accept(self) -> None:
         for _ in range(TURN):
             if self._welcomed and self.door.full:
                 return  # Those who are on their way in may soon wait for their clients.
+            idle = self.door.longest_idle()
+            if isinstance(idle, Guest) and self.loop.time() - idle.since < YOUNG:
+                self._pause(YOUNG / 4)
+                return
             try:
                 theirs, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:  # No descriptor is left, so the listener would be ready all the time.
-                self.loop.remove_reader(self._listener)
-                self.loop.call_later(RETRY, self._start)
+                self._pause(RETRY)
                 return
             theirs.setblocking(False)
             guest = Guest(self, theirs)
@@ -103,11 +116,11 @@ class Guest:
     """A connection in the lobby."""
 
     __slots__ = ("_arrived", "_head", "_hears", "_lobby", "_refused", "_socket", "_timer", "owner",
-                 "rank")  # fmt: skip
+                 "rank", "since")  # fmt: skip
 
     def __init__(self, lobby: Lobby, ours: socket.socket) -> None:
         self.rank, self.owner = 0, b""
-        self._lobby, self._socket = lobby, ours
+        self._lobby, self._socket, self.since = lobby, ours, lobby.loop.time()
         self._arrived, self._head = bytearray(), b""
         self._hears = self._refused = False
         self._timer: asyncio.TimerHandle | None = None
