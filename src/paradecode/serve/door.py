@@ -83,7 +83,8 @@ class Door:
         """Return who leaves for the next connection, if no place is free; otherwise None."""
         if len(self._inside) < self._most:
             return None
-        return next(iter(max(self._waiting.values(), key=len, default={})), None)
+        most = max(self._waiting.values(), key=len, default={})
+        return next(iter(most), None)
 
     def leave(self, visitor: Visitor) -> None:
         self.work(visitor)
