@@ -122,7 +122,7 @@ BUDGETS = {
     "moved": 30,
     "__main__": 30,
     "prompts": 40,
-    "serve": 9360,
+    "serve": 9370,
     "testing": 1490,
     "trace": 390,
     "timing": 190,
